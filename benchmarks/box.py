@@ -3,6 +3,9 @@
 Goals: a start takes at most 10 ms more than in one's own server; a job's steps take at most 5 % longer beside
 a job that is a fork bomb, a memory hog and sixty busy processes at once than beside one that uses the
 processor it asked for; /healthz and a page of the list are answered then within their p99 (20 and 27 ms).
+The kernel splits the weight of a job over the cores on which its processes want to run, so a neighbour of one
+busy process shares its core with half of a hog although it asked for a whole one. The last rows have each of
+the two kept to a core of its own (`taskset`), which takes that away and leaves memory, forks and the server.
 Reference in the same run, in turns: the own server's supervisor; the well-behaved job of equal requests.
 Needs root: it makes accounts and control groups, and removes them.
 
@@ -174,10 +177,12 @@ def steps(file: Path, since: float, end: float) -> list[float]:
     return found
 
 
-def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Asked) -> tuple[float, float]:
+def beside(
+    box: ServedBox, program: str, seconds: float, number: int, asked: Asked, kept: tuple[str, ...]
+) -> tuple[float, float]:
     """The time in which such a job of bob ran."""
     name, group = f"other-{number}", f"{box.tag}/user-{box.bob.uid}"
-    box.good(box.bob, "submit", name, *REQUESTS, "--", PYTHON, "-S", "-c", program)
+    box.good(box.bob, "submit", name, *REQUESTS, "--", *kept, PYTHON, "-S", "-c", program)
     enough = 1 if program is POLITE else 200  # once the bomb has gone off
     until(lambda: len(members(group)) >= enough, "it runs")
     began = time.monotonic()
@@ -189,7 +194,10 @@ def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Ask
     return began, ended
 
 
-def neighbours(rounds: int, seconds: float) -> None:
+def neighbours(rounds: int, seconds: float, *, apart: bool) -> None:
+    """`apart`: each of the two jobs is kept to a core of its own."""
+    cores = sorted(os.sched_getaffinity(0))
+    hers, his = (("taskset", "-c", str(core)) if apart else () for core in (cores[0], cores[-1]))
     box = ServedBox("ben")
     try:
         box.make()
@@ -198,18 +206,19 @@ def neighbours(rounds: int, seconds: float) -> None:
         for owner in (box.alice, box.bob):
             box.allow(owner)
         notes = box.base / "home-a" / "steps"
-        box.good(box.alice, "submit", "steps", *REQUESTS, "--", PYTHON, "-S", "-c", STEPS, str(notes))
+        box.good(box.alice, "submit", "steps", *REQUESTS, "--", *hers, PYTHON, "-S", "-c", STEPS, str(notes))
         until(notes.exists, "the neighbour runs")
         calm, pressed = Asked(box.socket), Asked(box.socket)
         ratios = []
         for number in range(rounds):
             pair = []
             for it, program, asked in ((2 * number, POLITE, calm), (2 * number + 1, HOG, pressed)):
-                began, ended = beside(box, program, seconds, it, asked)
+                began, ended = beside(box, program, seconds, it, asked, his)
                 pair.append(statistics.mean(steps(notes, began, ended)))
             ratios.append(pair[1] / pair[0])
         calm_p99 = {path: percentile(mine, 0.99) for path, mine in calm.times.items()}
-        head(f"\n{rounds} rounds of {seconds:g} s beside each; of {len(ratios)} pairs the median")
+        how = ", each kept to a core of its own" if apart else ""
+        head(f"\n{rounds} rounds of {seconds:g} s beside each{how}; of {len(ratios)} pairs the median")
         to = (100.0, "beside a well-behaved job")
         row(
             "a neighbour's step beside a hog of everything",
@@ -234,7 +243,8 @@ def main() -> int:
         return 1
     sweep_the_dead()
     starts(3 if short else 100)
-    neighbours(1 if short else 8, 1.0 if short else 4.0)
+    for apart in (False, True):
+        neighbours(1 if short else 8, 1.0 if short else 4.0, apart=apart)
     return 0
 
 

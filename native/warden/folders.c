@@ -1,5 +1,5 @@
 /* A workload's own folders, below <work>/<uid>, and the view of the file system that its tasks have. What lies below
- * <uid> belongs to the user, so it is touched as the user only; root mounts through descriptors that the user opened. */
+ * <uid>/<workload> belongs to the user, so it is touched as the user only; root mounts through descriptors that the user opened. */
 #include "warden.h"
 
 enum { DEEP = 1000, PLACE = 1200 };
@@ -10,18 +10,20 @@ static void place(char *path, const char *root, const char *format, const char *
     snprintf(path + n, PLACE - n, format, name);
 }
 
-/* <root>/<uid>, made by root and given away through its descriptor. */
+/* <root>/<uid>/<workload> is the user's; what is above it is root's, so that nobody else can put a link or a file there. */
 static void user_folder(const struct account *who, const char *root) {
-    char path[PLACE];
+    char above[PLACE], path[PLACE];
     struct stat seen;
-    place(path, root, "", "");
-    bool made = mkdir(path, 0700) == 0;
-    int fd = made || errno == EEXIST ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    if (fd < 0 && errno == EACCES) return; /* the user's already: 0700, and root has no right to pass over modes */
-    if (fd < 0 || fstat(fd, &seen) < 0) refuse(errno, "%s", path);
-    if (seen.st_uid == 0 && fchown(fd, who->uid, who->gid) < 0) refuse(errno, "%s", path);
+    int made = -1;
+    place(above, root, "", "");
+    place(path, root, "/%s", order.workload);
+    for (int tries = 0; made < 0 && tries < 3; tries++) { /* the end of another workload may remove the one above */
+        if ((mkdir(above, 0711) < 0 && errno != EEXIST) || lchown(above, 0, 0) < 0 || chmod(above, 0711) < 0) continue;
+        made = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+    }
+    if (made < 0 || lstat(path, &seen) < 0) refuse(errno, "%s", path);
+    if (seen.st_uid == 0 && lchown(path, who->uid, who->gid) < 0) refuse(errno, "%s", path);
     if (seen.st_uid != 0 && seen.st_uid != who->uid) refuse(EPERM, "%s belongs to uid %u", path, (unsigned)seen.st_uid);
-    close(fd);
 }
 
 static void mine(const struct account *who, const char *path) {
@@ -36,10 +38,7 @@ void folders_make(const struct account *who) {
     user_folder(who, conf.work);
     user_folder(who, shared);
     account_visit(who);
-    place(path, shared, "/%s", order.workload);
-    mine(who, path);
     place(path, conf.work, "/%s", order.workload);
-    mine(who, path);
     size_t n = strlen(path);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         snprintf(path + n, sizeof path - n, "/%s", own[i]);
@@ -134,28 +133,20 @@ static void clear(int parent, const char *name, int depth) {
     if (all) closedir(all);
 }
 
-void folders_discard(const struct account *who) {
+/* As whoever has the number: of an account that is gone, or that has another name now, nothing is to stay. */
+void folders_discard(void) {
     char path[PLACE], shared[NAME + 8];
-    account_become(who);
+    struct stat seen;
+    if (order.uid < conf.min_uid) refuse(EPERM, "uid %u is below min-uid %u", order.uid, (unsigned)conf.min_uid);
     snprintf(shared, sizeof shared, "%s/shm", conf.runtime);
     for (int i = 0; i < 2; i++) {
         place(path, i ? shared : conf.work, "/%s", order.workload);
+        if (lstat(path, &seen) < 0 && errno == ENOENT) continue;
+        account_visit(&(struct account){.uid = order.uid, .gid = seen.st_gid});
         clear(AT_FDCWD, path, 0);
-        if (rmdir(path) < 0 && errno != ENOENT) refuse(errno, "%s", path);
+        account_return();
+        if (rmdir(path) < 0) refuse(errno, "%s", path);
+        place(path, i ? shared : conf.work, "", "");
+        rmdir(path); /* refused while other workloads are there */
     }
-}
-
-/* A regular file of the user's below the workload's folders, opened as the user; whatever else lies there is refused. */
-int folders_open(const struct account *who) {
-    struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    char path[PLACE];
-    struct stat seen;
-    account_become(who);
-    place(path, conf.work, "/%s", order.workload);
-    int base = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int fd = base < 0 ? -1 : (int)syscall(SYS_openat2, base, order.path, &how, sizeof how);
-    if (fd < 0 || fstat(fd, &seen) < 0) refuse(errno, "%s", order.path);
-    if (!S_ISREG(seen.st_mode) || seen.st_nlink != 1 || seen.st_uid != who->uid) refuse(EPERM, "%s is no plain file of the user's", order.path);
-    return fd;
 }

@@ -288,8 +288,10 @@ void group_remove(void) {
     char path[PATH];
     for (int i = tree_count; i-- > 0;) { /* the first one says that the attempt exists: it goes last */
         attempt_path(path, &trees[i]);
-        for (int tries = 0; rmdir(path) < 0 && errno == EBUSY && tries < 1000; tries++)
+        for (int tries = 0; rmdir(path) < 0 && errno == EBUSY && tries < 1000; tries++) {
             nanosleep(&(struct timespec){0, 5000000}, NULL); /* the dead leave it a moment later */
+            group_kill(); /* one whose starter was killed may have joined only now */
+        }
         path_of(path, &trees[i], "/user-%u", order.uid);
         rmdir(path); /* refused while other attempts are there */
     }

@@ -6,8 +6,8 @@ int given[DESCRIPTORS] = {-1, -1, -1, -1};
 int connection = -1;
 void (*undo)(void);
 static int lock = -1; /* of the parent alone: a child may live on when another warden takes over */
-static const char *const verbs[VERBS] = {"?", "start", "exec", "signal", "limits", "open", "list", "discard", "stray"};
-static const int descriptors[VERBS] = {0, 4, 3, 0, 0, 0, 1, 0, 0};
+static const char *const verbs[VERBS] = {"?", "start", "exec", "signal", "limits", "list", "discard", "stray"};
+static const int descriptors[VERBS] = {0, 4, 3, 0, 0, 1, 0, 0};
 
 /* One line for the journal, whatever the words hold. */
 void note(int level, const char *format, ...) {
@@ -110,12 +110,11 @@ static void receive(void) {
 static void check(void) {
     bool about = order.verb != LIST && order.verb != STRAY, runs = order.verb == START || order.verb == EXEC;
     if (about && !plain(order.workload, sizeof order.workload)) refuse(EINVAL, "no workload id");
-    if (about && order.verb != DISCARD && order.verb != OPEN && (!plain(order.task, sizeof order.task) || !order.number))
+    if (about && order.verb != DISCARD && (!plain(order.task, sizeof order.task) || !order.number))
         refuse(EINVAL, "no attempt");
     if (memchr(order.name, 0, sizeof order.name) == NULL) refuse(EINVAL, "no account name");
     if (runs && !path(order.cwd, sizeof order.cwd)) refuse(EINVAL, "no working directory");
     if (order.verb == START && !path(order.dir, sizeof order.dir)) refuse(EINVAL, "no attempt folder");
-    if (order.verb == OPEN && !memchr(order.path, 0, sizeof order.path)) refuse(EINVAL, "no path");
     bool limits = order.verb != STRAY; /* there order.pids is a start time, beyond any limit after hours of uptime */
     if (limits && (order.memory > INT64_MAX / 4096 * 4096 || order.cpu > 100000000 || order.pids > 4194304))
         refuse(EINVAL, "a limit beyond what machines have");
@@ -174,7 +173,6 @@ static _Noreturn void end_stray(void) {
 }
 
 static _Noreturn void serve(void) {
-    struct account who;
     signal(SIGCHLD, SIG_DFL);
     close(lock);
     alarm(SECONDS);
@@ -194,13 +192,8 @@ static _Noreturn void serve(void) {
         group_list(given[0]);
         answer(&(struct answer){.limit = epoch}, -1);
         exit(0);
-    case OPEN:
-        account_find(&who);
-        answer(&(struct answer){0}, folders_open(&who));
-        exit(0);
     case DISCARD:
-        account_find(&who);
-        folders_discard(&who);
+        folders_discard();
         break;
     }
     answer(&(struct answer){0}, -1);

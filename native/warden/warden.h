@@ -14,7 +14,6 @@
 #include <limits.h>
 #include <linux/bpf.h>
 #include <linux/keyctl.h>
-#include <linux/openat2.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sched.h>
@@ -45,7 +44,7 @@
 
 enum {
     MAGIC = 0x444c5750, /* PWLD */
-    VERSION = 2,
+    VERSION = 3,
     DEVICES = 64,
     DESCRIPTORS = 4,
     GROUPS = 1024,       /* supplementary groups of one account */
@@ -55,7 +54,7 @@ enum {
     NAME = 256,          /* of a folder in the configuration */
 };
 
-enum verb { START = 1, EXEC, SIGNAL, LIMITS, OPEN, LIST, DISCARD, STRAY, VERBS };
+enum verb { START = 1, EXEC, SIGNAL, LIMITS, LIST, DISCARD, STRAY, VERBS };
 enum { FLAG_TTY = 1, FLAG_STDIN = 2, FLAG_END = 4 };
 
 struct device {
@@ -72,7 +71,7 @@ struct order {
     uint32_t log_keep, umask, devices, signal;
     char workload[64], task[96]; /* with `number` the attempt */
     char name[64];               /* of the account when the work was submitted */
-    char cwd[4096], dir[1024], path[1024];
+    char cwd[4096], dir[1024];
     struct device device[DEVICES]; /* the cards that it may open */
 };
 
@@ -156,8 +155,7 @@ bool is_card(dev_t device);
 /* folders.c */
 void folders_make(const struct account *who);
 void folders_see(const struct account *who, const char *cwd);
-void folders_discard(const struct account *who);
-int folders_open(const struct account *who);
+void folders_discard(void);
 
 /* launch.c */
 _Noreturn void broken(const char *what);

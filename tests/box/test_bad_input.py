@@ -69,6 +69,8 @@ def ended_and_does_not_come_back(box, owner, job):
         until(lambda: not members(f"{box.tag}/user-{owner.uid}"), "nothing of it lives")
     events = f"{JOBS}/{job}/events"
     until(lambda: "owner-gone" in str(box.ask(0, "GET", events)[1]), "its history says why")
+    rows = lambda: {row["id"]: row["phase"] for row in box.ask(0, "GET", JOBS)[1]["workloads"]}  # noqa: E731
+    until(lambda: rows()[job] == "Stopped", "it is held, not tried again")
 
 
 def test_who_left_keeps_nothing_and_who_gets_the_number_inherits_nothing(box):
@@ -104,13 +106,16 @@ def test_a_job_of_who_left_does_not_start_again(box):
     carl = box.account("z")
     box.allow(carl)
     job = runs(box, carl, "carls")
+    files = box.base / "users" / str(carl.uid)
+    assert (files / job / "files").is_dir()
     accounts("userdel", "--force", carl.name)
     ended_and_does_not_come_back(box, carl, job)
     assert box.ask(0, "DELETE", f"{JOBS}/{job}")[0] == 202
     listed = lambda: [row["id"] for row in box.ask(0, "GET", JOBS)[1]["workloads"]]  # noqa: E731
     until(lambda: job not in listed(), "and can be deleted")
     kept = box.state / "attempts" / job
-    until(lambda: not kept.exists(), "what the server keeps of it goes, though the warden refuses the rest")
+    until(lambda: not kept.exists(), "what the server keeps of it goes")
+    until(lambda: not files.exists(), "and what it left, so that whoever gets the number finds nothing")
 
 
 def test_a_group_without_members_gives_nothing_until_it_has_some(box):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pliant.engines.local.layout import Layout
 from pliant.engines.local.warden import END, Owner, Verb
 from tests.box.box_rig import Box, members
 from tests.box.conftest import requirements
-from tests.engines.contract import EngineContract
+from tests.engines.contract import A, EngineContract
 from tests.engines.local_rig import LocalRig, kill, until
 
 
@@ -114,3 +115,20 @@ def rig(box):
 
 class TestContract(EngineContract):
     pass
+
+
+def test_who_takes_the_environment_of_an_attempt_is_none_of_it(rig):
+    """Bob's process says that it is alice's: it is not counted and not ended."""
+    rig.run(A, rig.forever())
+    text = Path(f"/proc/{rig.main(A)}/environ").read_bytes()
+    env = dict(word.split(b"=", 1) for word in text.split(b"\0") if word)
+    assert env[b"PLIANT_ATTEMPT"] == str(A).encode()
+    env[b"PLIANT_ATTEMPT_DIR"] = os.fsencode(rig.folder(A))
+    false = subprocess.Popen(["/bin/sleep", "100000"], user=rig.box.bob.uid, group=rig.box.bob.uid, env=env)
+    try:
+        rig.stop(A)
+        rig.end(A)
+        assert false.poll() is None
+    finally:
+        false.kill()
+        false.wait()

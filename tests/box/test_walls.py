@@ -59,6 +59,31 @@ def test_a_fork_bomb_stays_in_its_job(box):
     until((bomb.folder / "exit.json").exists, "its supervisor writes the end")
 
 
+def test_who_runs_many_processes_gets_no_more_of_a_processor(box):
+    """Equal requests, one core for both: sixteen busy sessions of bob and one of alice get the same."""
+    loop = "while :; do :; done"
+    busy = f"i=1; while [ $i -lt {{}} ]; do setsid /bin/sh -c '{loop}' & i=$((i+1)); done; {loop}"
+    core = str(min(os.sched_getaffinity(0)))
+    tasks = [
+        box.run(owner, ["taskset", "-c", core, "/bin/sh", "-c", busy.format(count)], walls=Walls(cpu=1000))
+        for owner, count in ((box.alice, 1), (box.bob, 16))
+    ]
+    until(lambda: len(tasks[1].pids()) == 16, "all of bob's run")
+    before = [used(task) for task in tasks]
+    until(lambda: sum(map(used, tasks)) > sum(before) + 3 * 10**6, "3 s of the core were used")
+    alice, bob = (used(task) - was for task, was in zip(tasks, before, strict=True))
+    assert 1 / 2 < bob / alice < 2, (alice, bob)
+    for task in tasks:
+        task.stop()
+
+
+def used(task):
+    """Microseconds of processor time, as the tree of the second version tells."""
+    place = f"{task.box.tag}/user-{task.owner.uid}/{task.id.workload}.*/cpu.stat"
+    lines = (file.read_text().split() for tree in trees() for file in tree.glob(place))
+    return next(int(words[1]) for words in lines if words[0] == "usage_usec")
+
+
 @pytest.mark.parametrize("how", ["cgroup.kill", "freezer"])
 def test_what_hides_ends_with_its_job(box, how, request):
     task = box.shell(

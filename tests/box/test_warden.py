@@ -12,7 +12,7 @@ import pytest
 
 from pliant.engines.local.warden import ORDER, VERSION, Away, Owner, Verb, Walls, launch
 from pliant.model.workload import AttemptId
-from tests.box.box_rig import PYTHON, accounts, until
+from tests.box.box_rig import PYTHON, accounts, group_file, until
 
 FULL, ZERO = (1, 7), (1, 5)  # stand-ins for two cards: /dev/full and /dev/zero
 
@@ -108,6 +108,30 @@ def test_the_servers_account_cannot_look_into_a_supervisor(box):
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert "Permission denied" in done.stderr, file
+    task.stop()
+
+
+def test_the_servers_account_is_nobody_to_jobs_and_users(box):
+    """What a server that was taken over can do by itself, past the warden: nothing."""
+    home = box.base / "home-a"
+    home.chmod(0o700)
+    (home / "private").write_text("S3CR3T")
+    task = live(box, box.alice)
+    (main,) = task.pids()
+    group = group_file(f"{box.tag}/user-*/{task.id.workload}.*/pids.max")
+    script = (
+        f"cat {home}/private; kill -9 {main}; cat /proc/{main}/environ; echo max > {group};"
+        f"echo $$ > {group.parent}/cgroup.procs; ls {box.base}/users/{box.alice.uid}/{task.id.workload};"
+        "setpriv --reuid 0 id"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], user=box.server.uid, group=box.server.uid, extra_groups=[], cwd="/",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if line]
+    assert (done.stdout, len(said)) == ("", 7), done
+    assert all("denied" in line or "not permitted" in line for line in said), done
+    assert task.pids() == {main}
     task.stop()
 
 
@@ -219,6 +243,27 @@ def test_an_account_without_a_login_shell(box):
     assert "has no login shell" in text
 
 
+def test_accounts_that_the_configuration_or_root_s_group_keeps_out(box):
+    member, system = box.account("i", groups=(box.make_group("j"),)), box.account("k", groups=("root",))
+    box.write_config(f"deny-users {box.bob.name}\nallow-group {box.tag}j\n")
+    box.kill()
+    box.start()
+    try:
+        for owner, said in (
+            (box.bob, "EPERM: user {} is in deny-users"),
+            (box.alice, "EPERM: user {} is not in allow-group"),
+            (system, "EPERM: user {} is in group 0"),
+        ):
+            words = {"attempt": box.attempt(), "owner": owner, "fds": fds_of_a_start()}
+            text = box.refused(Verb.START, **words, cwd="/", folder="/x")
+            assert text.startswith(said.format(owner.name))
+        assert box.shell(member, "echo runs").output() == "runs\n"
+    finally:
+        box.write_config()
+        box.kill()
+        box.start()
+
+
 def test_an_account_that_has_expired(box):
     old = box.account("o")
     accounts("chage", "--expiredate", "2001-01-01", old.name)
@@ -321,6 +366,16 @@ def test_bytes_that_are_no_order(box, message, said):
     assert box.listens()
 
 
+def test_an_order_that_hangs_holds_up_no_other(box):
+    """Here one that never comes; a name service or a file server that hangs does the same to its child."""
+    os.seteuid(box.server.uid)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+        link.connect(str(box.warden.path))
+        os.seteuid(0)
+        assert box.groups() == []
+        assert box.shell(box.alice, "echo fine").output() == "fine\n"
+
+
 def test_a_launch_that_is_cut_short(box):
     for content in (b"", b"\1\0\0\0\1\0\0\0a\0", b"\0\0\0\0\0\0\0\0", b"\xff" * 64):
         fd = os.memfd_create("launch")
@@ -334,44 +389,43 @@ def test_a_launch_that_is_cut_short(box):
 # ---- files ----
 
 
-def test_a_file_of_a_job_is_opened_as_its_user(box):
-    own = f"{box.base}/users/$(id -u)"
-    task = box.attempt()
-    done = box.shell(
-        box.alice,
-        f"cd {own}/{task.workload}/files; echo 7 > plain; mkfifo fifo; ln -s /etc/shadow link; echo 1 > two;"
-        "ln two more; mkdir folder; ln -s .. up",
-        attempt=task,
-    )
-    done.end()
-    where = {"attempt": task, "owner": box.alice}
-    answer = box.ask(Verb.OPEN, path="files/plain", **where)
-    with open(answer.fds[0]) as file:
-        assert file.read() == "7\n"
-    for path in (
-        "files/fifo",
-        "files/link",
-        "files/two",
-        "files/folder",
-        "files/up/files/plain",
-        "../../etc/passwd",
-        "/etc/passwd",
-    ):
-        assert box.refused(Verb.OPEN, path=path, **where)
-
-
 def test_discard_removes_what_the_user_made(box):
-    task = box.attempt()
-    own = Path(f"{box.base}/users/{box.alice.uid}/{task.workload}")
+    task, dora = box.attempt(), box.account("d")
+    own = Path(f"{box.base}/users/{dora.uid}/{task.workload}")
+    home = box.base / "home-d"
     script = (
-        f"cd {own}/files; mkdir -p a/b/c; echo x > a/b/c/d; chmod 0 a/b; ln -s /etc e; echo x > /dev/shm/y"
+        f"mkdir -p {home}/kept; echo 7 > {home}/kept/it; cd {own}/files; mkdir -p a/b/c; echo x > a/b/c/d;"
+        f"chmod 0 a/b; ln -s {home}/kept k; echo x > /dev/shm/y"
     )
-    done = box.shell(box.alice, script, attempt=task)
+    done = box.shell(dora, script, attempt=task)
     done.end()
     done.stop()
     assert own.exists()
-    box.ask(Verb.DISCARD, attempt=task, owner=box.alice)
-    assert not own.exists() and Path("/etc/passwd").exists()
+    box.ask(Verb.DISCARD, attempt=task, owner=dora)
+    assert not own.exists()
+    assert (home / "kept" / "it").read_text() == "7\n", "no link is followed"
+    assert not own.parent.exists(), "it was the last one of dora"
+
+
+def test_a_user_leaves_nothing_beside_the_folders_of_workloads(box):
+    task = box.attempt()
+    own = f"{box.base}/users/{box.alice.uid}"
+    text = box.shell(box.alice, f"touch {own}/left; mkdir {own}/w-left; ls {own}", attempt=task).output()
+    assert text.count("Permission denied") == 3
+
+
+def test_a_link_in_the_place_of_a_folder_is_refused(box):
+    """Alice's first attempt leads the next one's /tmp to a folder that is not hers."""
+    first = box.attempt()
+    own = f"{box.base}/users/{box.alice.uid}/{first.workload}"
+    done = box.shell(box.alice, f"rm -rf {own}/tmp; ln -s {box.base}/home-b {own}/tmp", attempt=first)
+    done.end()
+    done.stop()
+    again = AttemptId(first.workload, first.task, 2)
+    text = box.refused(Verb.START, attempt=again, owner=box.alice, fds=fds_of_a_start(), cwd="/", folder="/x")
+    assert text.startswith(f"EPERM: {own}/tmp is no folder of the user")
+    assert not box.groups()
+    box.ask(Verb.DISCARD, attempt=first, owner=box.alice)
 
 
 # ---- the configuration ----

@@ -48,6 +48,20 @@ def test_a_failing_job_is_tried_again_with_growing_pauses_and_then_fails(stage: 
     assert len(stage.service.attempts(job)) == 3
 
 
+def test_a_job_whose_account_is_gone_is_held_and_not_tried_again(stage: Stage) -> None:
+    job = stage.submit("job")
+    stage.run()
+    gone = "uid 1000 of anna has no name any more: owner-gone"
+    first = AttemptId(job, "task-0", 1)
+    stage.loop.post(AttemptEnded(first, Exit(stage.timeline.now(), code=126, error=gone)))
+    stage.run(100_000_000)
+    assert (stage.phase(job), len(stage.service.attempts(job))) == ("Stopped", 1)
+    assert "Suspended" in stage.history(job)
+    stage.service.resume(job, "root")
+    stage.run()
+    assert (stage.phase(job), len(stage.service.attempts(job))) == ("Running", 2), "its account came back"
+
+
 def test_a_restart_of_the_server_changes_nothing(stage: Stage) -> None:
     running, waiting = stage.submit("running", 2), stage.submit("waiting", 1)
     stage.run(1000)

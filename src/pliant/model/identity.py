@@ -9,6 +9,9 @@ USER, APPLICATION, UNIX, UNIX_GROUP = "user", "service-account", "unix", "unix-g
 
 NO_UID = -1
 
+OWNER_GONE = "owner-gone"
+"""In the error of an attempt whose account is not on the machine any more: another try is of no use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:

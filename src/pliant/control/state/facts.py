@@ -23,6 +23,7 @@ from pliant.model.fact import (
     WorkGone,
     WorkListed,
 )
+from pliant.model.identity import OWNER_GONE
 from pliant.model.machine import Placement
 from pliant.model.quantity import format_duration
 from pliant.model.reason import NodeLost as PlaceLost
@@ -116,6 +117,10 @@ class FactBook:
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
+        if OWNER_GONE in end.error and workload.desired is Desired.RUNNING:
+            workload = replace(workload, desired=Desired.STOPPED)
+            self._state.put(draft, workload)
+            draft.event(attempt.workload, EventKind.SUSPENDED, f"Suspended: {end.error}.", who="server")
         after, what_follows = task_ended(task, workload, end, self._state.settings)
         words = f"{attempt.task} {describe_exit(end)}"
         if what_follows:

@@ -106,7 +106,7 @@ class Attempts:
         if answer is not None:
             self._living.confirm(attempt, answer)
         elif claimed:
-            self._living.fail(attempt, trouble)
+            self._living.fail(attempt, folder, trouble)
         elif trouble:
             self._refuse(attempt, trouble)
         else:  # claimed by another server

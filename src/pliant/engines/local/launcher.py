@@ -20,6 +20,7 @@ from pliant.engines.local.session import Begun, Child
 from pliant.engines.local.standard_input import reading_end
 from pliant.engines.local.supervisor import spawn
 from pliant.engines.local.warden import Away, Met, Owner, Refused, Verb, Walls, Warden
+from pliant.model.identity import OWNER_GONE
 from pliant.model.machine import Node, Placement
 from pliant.model.order import Resize, Start
 from pliant.model.quantity import GPU
@@ -377,9 +378,9 @@ def _entry(owner: Owner) -> pwd.struct_passwd:
     try:
         entry = pwd.getpwuid(owner.uid)
     except KeyError:
-        raise ValueError(f"uid {owner.uid} of {owner.name} has no name any more: owner-gone") from None
+        raise ValueError(f"uid {owner.uid} of {owner.name} has no name any more: {OWNER_GONE}") from None
     if entry.pw_name != owner.name:
-        raise ValueError(f"uid {owner.uid} is {entry.pw_name} now, it was {owner.name}: owner-gone")
+        raise ValueError(f"uid {owner.uid} is {entry.pw_name} now, it was {owner.name}: {OWNER_GONE}")
     return entry
 
 

@@ -89,10 +89,13 @@ class Living:
         with self._lock:
             self._live[attempt] = pidfd
 
-    def fail(self, attempt: AttemptId, error: str) -> None:
-        """Why a claimed attempt has no supervisor; then report its end."""
+    def fail(self, attempt: AttemptId, folder: Folder, error: str) -> None:
+        """Why a claimed attempt has no supervisor; then report its end.
+
+        It may have one all the same, if who was to start it died before it could say so.
+        """
         self._errors[attempt] = error
-        self.finish(attempt)
+        self.settle(attempt, folder)
 
     def confirm(self, attempt: AttemptId, answer: int) -> None:
         """Wait for the word of an added supervisor, pass it on, and watch."""

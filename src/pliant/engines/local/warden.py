@@ -2,7 +2,6 @@
 
 import array
 import errno
-import logging
 import os
 import socket
 import struct
@@ -14,10 +13,8 @@ from pathlib import Path
 
 from pliant.model.workload import AttemptId
 
-log = logging.getLogger(__name__)
-
-MAGIC, VERSION = 0x444C5750, 2
-ORDER = struct.Struct("=4IQ2I3Q2Q4I64s96s64s4096s1024s1024s128I")
+MAGIC, VERSION = 0x444C5750, 3
+ORDER = struct.Struct("=4IQ2I3Q2Q4I64s96s64s4096s1024s128I")
 ANSWER = struct.Struct("=2I2i2I5Q512s")
 DEVICES = 64
 SECONDS = 40  # the warden gives up on an order after 30
@@ -29,10 +26,9 @@ class Verb(IntEnum):
     EXEC = 2
     SIGNAL = 3
     LIMITS = 4
-    OPEN = 5
-    LIST = 6
-    DISCARD = 7
-    STRAY = 8
+    LIST = 5
+    DISCARD = 6
+    STRAY = 7
 
 
 class Refused(OSError):
@@ -146,7 +142,6 @@ class Warden:
         flags: int = 0,
         cwd: str = "",
         folder: str = "",
-        path: str = "",
         grace: int = 0,
         log_max: int = 0,
         log_keep: int = 0,
@@ -163,7 +158,7 @@ class Warden:
         texts = [
             _room(text, room)
             for text, room in (
-                (workload, 64), (task, 96), (name, 64), (cwd, 4096), (folder, 1024), (path, 1024),
+                (workload, 64), (task, 96), (name, 64), (cwd, 4096), (folder, 1024),
             )
         ]  # fmt: skip
         words = (MAGIC, VERSION, verb, flags, epoch, uid, number, walls.memory, walls.cpu, walls.processes)
@@ -202,13 +197,8 @@ class Warden:
         )
 
     def discard(self, epoch: int, workload: str, owner: Owner) -> None:
-        """Remove its folders, as their user. Those of an account that is gone stay."""
-        try:
-            self.ask(Verb.DISCARD, epoch, attempt=AttemptId(workload, "", 0), owner=owner)
-        except Refused as error:
-            if error.errno != errno.ESRCH:
-                raise
-            log.warning("the folders of workload %s stay: %s", workload, error.strerror)
+        """Remove its folders, also those of an account that is gone."""
+        self.ask(Verb.DISCARD, epoch, attempt=AttemptId(workload, "", 0), owner=owner)
 
     def list(self, epoch: int) -> list[Group]:
         """Every group of a job. Looking needs no epoch that leads."""

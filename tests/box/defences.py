@@ -1,0 +1,328 @@
+"""Every defence of a shared machine, the words that are it, and the test that fails without them.
+
+`docs/reference/security.md` shows the table; `test_defences.py` keeps it true.
+"""
+
+from typing import NamedTuple
+
+
+class Defence(NamedTuple):
+    attack: str
+    taken_out: str
+    file: str
+    old: str
+    new: str
+    test: str  # file::name below tests/
+
+
+ACCOUNT, CONFIG, FOLDERS = (f"native/warden/{name}.c" for name in ("account", "config", "folders"))
+GROUP, LAUNCH, MAIN, WALL = (f"native/warden/{name}.c" for name in ("group", "launch", "main", "wall"))
+API, CLIENT = "src/pliant/api", "src/pliant/client"
+WARDEN, WALLS, SHARED = "box/test_warden.py", "box/test_walls.py", "box/test_shared.py"
+
+SOMEBODY_ELSE = "pose as another user"
+PORT = "take the port or path of a dead server"
+READ = "read or alter another's job, secrets, files"
+ROOT = "become root or another user by a job"
+FILES = "make the warden open, hang on or alter a file"
+SQUAT = "squat names, loosen folders"
+OUTLIVE = "outlive the job, fake its membership"
+STARVE = "starve the box"
+CARDS = "use a card that is not theirs"
+TAKEN = "take over the server"
+
+DEFENCES = (
+    Defence(
+        SOMEBODY_ELSE, "a name in the body that is not the caller's is refused",
+        f"{API}/routes/submit.py",
+        'if caller.box and body.get("submittedBy") not in (None, "", caller.person):', "if False:",
+        f"{SHARED}::test_names_that_somebody_gives_himself_count_for_nothing",
+    ),
+    Defence(
+        SOMEBODY_ELSE, "numbers without an account and those of the system are refused",
+        f"{API}/accounts.py",
+        "if known is None or uid == NOBODY or 0 < uid < self._least:", "if known is None:",
+        f"{SHARED}::test_an_account_of_the_system_may_do_nothing",
+    ),
+    Defence(
+        SOMEBODY_ELSE, "the token of an attempt is good for its account alone",
+        f"{API}/auth.py",
+        "if owner is not None and peer not in (0, owner.uid):", "if False:",
+        f"{SHARED}::test_the_token_of_an_attempt_is_good_in_its_owners_hands_alone",
+    ),
+    Defence(
+        SOMEBODY_ELSE, "a number that has another name now runs nothing of the old one",
+        ACCOUNT, "if (strcmp(found->pw_name, order.name) != 0)", "if (false)",
+        f"{WARDEN}::test_a_uid_that_has_another_name_now_inherits_nothing",
+    ),
+    Defence(
+        PORT, "the client asks the kernel whose the socket is",
+        f"{CLIENT}/transport.py",
+        "if owner not in (_ROOT, os.geteuid()) and not _of_the_server(owner):", "if False:",
+        "box/test_thieves.py::test_a_socket_of_another_user_gets_no_byte",
+    ),
+    Defence(
+        PORT, "only a file that root alone can change says who the server is",
+        f"{CLIENT}/accounts.py", "if not _of_root(path):", "if False:",
+        f"{SHARED}::test_only_a_file_of_roots_says_who_the_server_is",
+    ),
+    Defence(
+        PORT, "a proof is asked for before a token is sent",
+        f"{CLIENT}/transport.py",
+        "if self.token and not self._secure and self.socket is None:", "if False:",
+        "box/test_thieves.py::test_a_thief_of_the_port_gets_no_token",
+    ),
+    Defence(
+        PORT, "a proof is about one port",
+        "src/pliant/wire/proof.py", 'f"pliant proof {nonce} {host} {port}"', 'f"pliant proof {nonce}"',
+        "box/test_thieves.py::test_a_proof_of_another_port_is_of_no_use",
+    ),
+    Defence(
+        READ, "logs, commands inside and the environment are the owner's",
+        f"{API}/principal.py",
+        "return (owner.uid, owner.name) == (self.account.uid, self.account.name)", "return True",
+        f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
+    ),
+    Defence(
+        READ, "what a job runs is left out for others",
+        f"{API}/principal.py", "return not self.box or self.owns(workload)", "return True",
+        f"{SHARED}::test_what_a_job_runs_is_its_owners_to_know",
+    ),
+    Defence(
+        READ, "what may not be seen is as if it were not there",
+        f"{API}/guard.py",
+        "if not caller.may(target.seen, target.place, own=target.own, shared=target.shared):", "if False:",
+        f"{SHARED}::test_without_a_role_there_are_only_jobs_of_ones_own",
+    ),
+    Defence(
+        READ, "a route without a place asks for its right",
+        f"{API}/guard.py", "if not caller.may(self.right):", "if False:",
+        f"{SHARED}::test_a_limit_holds_one_account_and_its_use_is_told_to_it_alone",
+    ),
+    Defence(
+        READ, "a job's /proc hides the processes of others",
+        FOLDERS, '"hidepid=2"', '"hidepid=0"', f"{WARDEN}::test_others_are_not_seen_in_proc",
+    ),
+    Defence(
+        READ, "/tmp, /var/tmp and /dev/shm are the job's own",
+        FOLDERS, 'if (see(fd[i], onto[i], 0) < 0) broken("private folders");', "(void)fd, (void)onto;",
+        f"{WARDEN}::test_temporary_folders_are_private",
+    ),
+    Defence(
+        READ, "what the server says to a job is mounted read-only",
+        FOLDERS, "see(public_fd, path, MS_RDONLY | MS_NOEXEC)", "see(public_fd, path, 0)",
+        f"{WARDEN}::test_what_the_server_says_is_seen_read_only",
+    ),
+    Defence(
+        READ, "a working directory that the user may not enter ends the start",
+        LAUNCH, "if (chdir(order.cwd) < 0) {", 'if (chdir(order.cwd) < 0 && chdir("/") < 0) {',
+        f"{WARDEN}::test_a_working_directory_is_opened_as_the_user",
+    ),
+    Defence(
+        ROOT, "uids below min-uid run nothing",
+        ACCOUNT, "if (uid < conf.min_uid || uid == 65534 || uid == (uid_t)-1)", "if (uid == 65534)",
+        f"{WARDEN}::test_accounts_that_run_nothing",
+    ),
+    Defence(
+        ROOT, "accounts in deny-users", ACCOUNT, "if (conf.deny[i] == uid)", "if (false)",
+        f"{WARDEN}::test_accounts_that_the_configuration_or_root_s_group_keeps_out",
+    ),
+    Defence(
+        ROOT, "accounts outside allow-group", ACCOUNT, "if (!member)", "if (false)",
+        f"{WARDEN}::test_accounts_that_the_configuration_or_root_s_group_keeps_out",
+    ),
+    Defence(
+        ROOT, "accounts in root's group", ACCOUNT, "if (who->groups[i] == 0)", "if (false)",
+        f"{WARDEN}::test_accounts_that_the_configuration_or_root_s_group_keeps_out",
+    ),
+    Defence(
+        ROOT, "accounts without a login shell", ACCOUNT, "if (!*found->pw_shell || (shell &&",
+        "if (false && (shell &&",
+        f"{WARDEN}::test_an_account_without_a_login_shell",
+    ),
+    Defence(
+        ROOT, "accounts that have expired", ACCOUNT, "if (shadow && shadow->sp_expire > 0",
+        "if (false && shadow->sp_expire > 0",
+        f"{WARDEN}::test_an_account_that_has_expired",
+    ),
+    Defence(
+        ROOT, "the groups of root are left behind",
+        ACCOUNT,
+        "if (setgroups((size_t)who->count, who->groups) < 0 || setresgid(",
+        "if (setresgid(",
+        f"{WARDEN}::test_a_task_is_its_user",
+    ),
+    Defence(
+        ROOT, "no_new_privs of a task",
+        LAUNCH, 'if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) broken("no_new_privs");', ";",
+        f"{WARDEN}::test_a_task_is_its_user",
+    ),
+    Defence(
+        ROOT, "the supervisor leaves root behind",
+        LAUNCH, "setresuid(conf.server, conf.server, conf.server) < 0 || ", "",
+        f"{WARDEN}::test_the_supervisor_has_nothing_of_the_users",
+    ),
+    Defence(
+        ROOT, "the supervisor's environment is empty",
+        LAUNCH, "execve(conf.supervisor, argv, (char *[]){NULL});",
+        "execve(conf.supervisor, argv, launch->env);",
+        f"{WARDEN}::test_the_supervisor_has_nothing_of_the_users",
+    ),
+    Defence(
+        FILES, "a link in the place of a workload's folder is refused",
+        FOLDERS,
+        "if (lstat(path, &seen) < 0 || !S_ISDIR(seen.st_mode) || seen.st_uid != who->uid)",
+        "if (lstat(path, &seen) < 0)",
+        f"{WARDEN}::test_a_link_in_the_place_of_a_folder_is_refused",
+    ),
+    Defence(
+        FILES, "each order has a process of its own", MAIN, "pid_t pid = fork();", "pid_t pid = 0;",
+        f"{WARDEN}::test_an_order_that_hangs_holds_up_no_other",
+    ),
+    Defence(
+        FILES, "the server opens no pipe, link or device in the place of a file",
+        "src/pliant/engines/local/regular.py",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC",
+        "os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC",
+        "engines/test_replaced_files.py",
+    ),
+    Defence(
+        SQUAT, "a configuration that others can change is not read",
+        CONFIG, "!(seen.st_mode & (S_IWGRP | S_IWOTH))) continue;", "true) continue;",
+        f"{WARDEN}::test_a_configuration_that_others_can_change",
+    ),
+    Defence(
+        SQUAT, "a folder in which others could put a socket is refused",
+        "src/pliant/shared.py",
+        "if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:", "if False:",
+        f"{SHARED}::test_a_folder_in_which_others_could_put_a_socket_is_refused",
+    ),
+    Defence(
+        OUTLIVE, "what lives is ended by its group until nothing does",
+        GROUP, "for (int round = 0; group_populated(); round++) {",
+        "for (int round = 0; round < 0; round++) {",
+        f"{WALLS}::test_what_hides_ends_with_its_job",
+    ),
+    Defence(
+        OUTLIVE, "a task waits until somebody supervises it",
+        LAUNCH, "if (go >= 0 && read(go, &byte, 1) != 1) _exit(126);", "if (go >= 0 && !byte) byte = 1;",
+        f"{WALLS}::test_a_task_without_a_supervisor_does_not_begin",
+    ),
+    Defence(
+        OUTLIVE, "an attempt that has a group does not start again",
+        GROUP, "if (errno == EEXIST && tree == trees)", "if (false)",
+        f"{WARDEN}::test_an_attempt_starts_once",
+    ),
+    Defence(
+        OUTLIVE, "the group says what belongs to an attempt, not the environment of a process",
+        "src/pliant/engines/local/launcher.py",
+        "        count = 0\n        while True:",
+        "        count = processes.end(self._epoch.__self__, wanted, spare=None, waiting=waiting)\n"
+        "        while True:",
+        "box/test_contract.py::test_who_takes_the_environment_of_an_attempt_is_none_of_it",
+    ),
+    Defence(
+        STARVE, "the number of processes of a job (500 instead of what it may have)",
+        GROUP, "order.pids ? order.pids : 1024", "(uint64_t)500",
+        f"{WALLS}::test_a_fork_bomb_stays_in_its_job",
+    ),
+    Defence(
+        STARVE, "the memory of a job",
+        GROUP, "order.memory ? (int64_t)order.memory : INT64_MAX / 4096 * 4096;", "INT64_MAX / 4096 * 4096;",
+        f"{WALLS}::test_a_hog_is_ended_at_its_limit_and_named",
+    ),
+    Defence(
+        STARVE, "the processor is shared between jobs, not processes",
+        GROUP, '{"memory", "cpu", "pids", ', '{"memory", "?", "pids", ',
+        f"{WALLS}::test_who_runs_many_processes_gets_no_more_of_a_processor",
+    ),
+    Defence(
+        STARVE, "an end is for want of memory if the kernel says so",
+        GROUP, "said->oom = oom > 0 ? (uint64_t)oom : 0;", "said->oom = 1;",
+        f"{WALLS}::test_sigkill_by_hand_is_no_want_of_memory",
+    ),
+    Defence(
+        STARVE, "connections of an account",
+        f"{API}/peer.py", "if self.counted[uid] >= self.most:", "if False:",
+        f"{SHARED}::test_one_account_has_so_many_connections_and_others_are_served",
+    ),
+    Defence(
+        STARVE, "submissions of an account in a second",
+        f"{API}/routes/submit.py", "here.pace.take(caller.person)", "pass",
+        f"{SHARED}::test_one_account_submits_so_fast_and_others_are_served",
+    ),
+    Defence(
+        CARDS, "the program on a group opens what is on its list",
+        WALL, "op(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0)", "op(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1)",
+        f"{WALLS}::test_a_job_opens_the_cards_that_it_has",
+    ),
+    Defence(
+        CARDS, "a card is not among the usual devices",
+        WALL, "if (!within(cards, known, usual[i])) list[n++] = usual[i];", "list[n++] = usual[i];",
+        f"{WALLS}::test_a_job_opens_the_cards_that_it_has",
+    ),
+    Defence(
+        CARDS, "limits and cards of a running job change",
+        MAIN, 'runs");\n        group_limit();', 'runs");',
+        f"{WALLS}::test_a_limit_that_is_changed_holds",
+    ),
+    Defence(
+        CARDS, "parts of a card have one owner",
+        f"{API}/routes/submit.py", "if caller.box and caller.account is not None:", "if False:",
+        f"{SHARED}::test_parts_of_a_gpu_are_shared_by_one_account_alone",
+    ),
+    Defence(
+        CARDS, "strays are ended where the configuration says so",
+        MAIN, "if (!conf.stop_strays)", "if (false)",
+        f"{WALLS}::test_strays_are_left_alone_unless_configured",
+    ),
+    Defence(
+        CARDS, "a stray is known by its number and its start",
+        MAIN, "if (process_start(order.number) != order.pids)", "if (false)",
+        f"{WALLS}::test_strays_are_left_alone_unless_configured",
+    ),
+    Defence(
+        CARDS, "who holds no card is no stray", MAIN, "if (!holds)", "if (false)",
+        f"{WALLS}::test_who_holds_no_card_and_who_is_the_system_is_no_stray",
+    ),
+    Defence(
+        CARDS, "who belongs to a job is no stray", MAIN, "if (n <= 0 || strstr(text, below))", "if (n <= 0)",
+        f"{WALLS}::test_who_holds_no_card_and_who_is_the_system_is_no_stray",
+    ),
+    Defence(
+        TAKEN, "the socket of the warden is the server's alone",
+        MAIN, "mode_t before = umask(0177);", "mode_t before = umask(0);",
+        f"{WARDEN}::test_others_do_not_reach_it",
+    ),
+    Defence(
+        TAKEN, "the warden asks the kernel who connects",
+        MAIN, "|| peer.uid != conf.server) {", ") {", f"{WARDEN}::test_others_do_not_reach_it",
+    ),
+    Defence(
+        TAKEN, "orders of a leader that was replaced are refused",
+        MAIN, "if (order.epoch < seen && order.verb != LIST)", "if (false)",
+        f"{WARDEN}::test_leaders_that_were_replaced",
+    ),
+    Defence(
+        TAKEN, "ids are plain",
+        MAIN, "== n && *text != '-';", "<= n;", f"{WARDEN}::test_orders_that_are_none",
+    ),
+    Defence(
+        TAKEN, "a card that the node does not have is refused",
+        WALL, "if (!within(cards, known, order.device[i]))", "if (false)",
+        f"{WARDEN}::test_orders_that_are_none",
+    ),
+    Defence(
+        TAKEN, "a shared server that has root ends at its start",
+        "src/pliant/shared.py", "if os.geteuid() == 0:", "if False:",
+        f"{SHARED}::test_a_shared_server_is_nobody_with_rights",
+    ),
+)  # fmt: skip
+
+
+def table() -> str:
+    """As the page shows it."""
+    rows = ["| attack | defence that was taken out | test that failed then |", "|---|---|---|"]
+    for one in DEFENCES:
+        rows.append(f"| {one.attack} | {one.taken_out} | `{one.test}` |")
+    return "\n".join(rows)
