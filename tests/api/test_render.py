@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pliant.api.responses.amounts import quantity
+from pliant.api.responses.encoding import encode
 from pliant.api.responses.spec import spec_of
 from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp
@@ -144,6 +145,8 @@ def test_one_rendering_serves_all_readers_of_a_second_and_hides_what_each_may_no
     assert own.workload(seen)["command"] == "train --key"
     assert own.workload(seen) is own.workload(seen)
     assert other.workload(seen)["command"] == ""
+    assert own.encoded(seen) == encode(own.workload(seen)) and own.encoded(seen) is own.encoded(seen)
+    assert other.encoded(seen) == encode(other.workload(seen))
     assert own.workload(seen)["command"] == "train --key"
 
 

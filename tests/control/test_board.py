@@ -1,6 +1,7 @@
 """The board that readers see: kept up to date change by change, equal to one made anew."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,23 @@ def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> 
     stage.service.suspend(waits, "me")
     stage.run()
     assert tuple(stage.loop.board.queue) == ()
+
+
+def test_places_are_counted_without_what_competes_no_more_though_the_verdicts_have_it(stage: Stage) -> None:
+    """A plan may come late: until then the verdicts are older than the rows."""
+    waiting = [stage.submit(f"job-{number}", 2) for number in range(5)][1:]
+    board, verdicts = stage.loop.board, stage.loop.state.verdicts
+    all_of_them = {name: at for at, name in enumerate(waiting, 1)}
+    assert dict(board.queue) == all_of_them
+    view = board.workloads[waiting[2]]
+    held = replace(view, workload=replace(view.workload, held="booked"))
+    views = board.workloads.changed({waiting[0]: None, waiting[2]: held}, verdicts)
+    assert dict(views.places) == {waiting[1]: 1, waiting[3]: 2}
+    assert len(views.places) == 2
+    assert dict(board.queue) == all_of_them, "an older board keeps its own"
+    stage.service.delete(waiting[0], "me")
+    stage.run()
+    assert dict(stage.loop.board.queue) == {name: at for at, name in enumerate(waiting[1:], 1)}
 
 
 def test_what_only_machines_and_owners_change_is_not_looked_at_again(tmp_path, monkeypatch):

@@ -7,23 +7,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from multiprocessing import Pipe
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pliant.control.decider.child import ChildDecider
 from pliant.control.decider.core import Core, Inline
-from pliant.control.decider.pieces import PIECE, lean
+from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.control.errors import NotFound, Unavailable
 from pliant.control.state.draft import Draft
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node
+from pliant.model.reason import NoCapacity
 from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, Workload
+from pliant.sched.plan import Plan, Verdicts
 from pliant.sched.settings import Settings
 from pliant.store.rerun import digest
 from tests.control.stage import FailingStore, Stage
@@ -385,6 +389,40 @@ def test_an_answer_that_a_cycle_has_taken_makes_no_other_cycle(stage: Stage) -> 
         loop.look(lambda state: None)
     assert loop.state.turns == before + 1
     loop.close()
+
+
+def test_of_verdicts_only_what_changed_is_sent() -> None:
+    """However many wait: a queue of thousands is not sent again for one more."""
+    theirs, ours = Pipe()
+    sender, receiver = Sender(theirs), Receiver(ours, 60)
+
+    def sent(workloads: Sequence[str], runs: tuple[tuple[NoCapacity, int], ...]) -> tuple[int, Plan]:
+        told = Decided(1, Plan(verdicts=Verdicts(tuple(workloads), runs)))
+        sizes: list[int] = []
+        counted = SimpleNamespace(send_bytes=lambda data: (sizes.append(len(data)), theirs.send_bytes(data)))
+        sender._pipe = counted  # type: ignore[assignment]
+        writer = threading.Thread(target=sender.decided, args=(told,))  # a pipe holds less than that
+        writer.start()
+        plan = receiver.decided().plan
+        writer.join()
+        assert plan is not None and told.plan is not None and plan.verdicts == told.plan.verdicts
+        return sum(sizes), plan
+
+    reason, other = NoCapacity(1000, 1, 0, 0, 2), NoCapacity(1000, 1, 1000, 1000, 2)
+    known = [f"w{number:05}" for number in range(10_000)]
+    whole, before = sent(known, ((reason, 10_000),))
+    for changed in ([*known, "new"], known[1:], [*known[:5000], "new", *known[5000:]], known):
+        size, now = sent(changed, ((replace(reason), len(changed)),))
+        assert size < whole / 50
+        assert now.verdicts.runs[0][0] is before.verdicts.runs[0][0], "an equal reason stays one object"
+    size, now = sent(known, ((replace(reason), 1), (replace(reason), 4999), (other, 5000)))
+    assert size < whole / 50
+    size, now = sent(known, ((reason, 1), (other, 4999), (reason, 5000)))
+    assert now.verdicts.runs[0][0] is now.verdicts.runs[2][0]
+    size, now = sent(known, ((replace(reason), 1), (other, 4999), (replace(reason), 5000)))
+    assert now.verdicts.runs[0][0] is not now.verdicts.runs[2][0], "what the checksum counts as two stays two"
+    theirs.close()
+    ours.close()
 
 
 def _knows_it(core: Core) -> bool:

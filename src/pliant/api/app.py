@@ -127,7 +127,7 @@ def create_app(
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
     for router in ROUTERS:
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # as they are: an included router matches each request twice
     public = (server_routes.public, openid.public)
     app.open = frozenset(
         route.path for router in public for route in router.routes if isinstance(route, APIRoute)

@@ -77,6 +77,14 @@ class Listing(Generic[T]):
         """The body of a list: {name: [...], next: offset of the next page, if there is one}."""
         return cut(name, self.matching(entries, window), window, render)
 
+    def encoded(self, name: str, entries: Iterable[T], window: Window, render: Callable[[T], bytes]) -> bytes:
+        """The same as JSON, of entries that are rendered as JSON."""
+        found = self.matching(entries, window)
+        end = window.offset + window.limit
+        items = b",".join(map(render, found[window.offset : end]))
+        rest = b',"next":%d' % end if end < len(found) else b""
+        return b'{"%s":[%s]%s}' % (name.encode(), items, rest)
+
     def count(self, entries: Iterable[T], window: Window) -> dict[str, int]:
         return {"count": len(self.matching(entries, window))}
 

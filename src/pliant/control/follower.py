@@ -154,7 +154,7 @@ class Follower(Loop):
     def _explain(self, plan: Plan) -> None:
         state = self.state
         state.standings, state.protections = plan.standings, plan.protections
-        state.verdicts = plan.verdicts.within(state.world.workloads)
+        state.verdicts = plan.verdicts.follow(state.verdicts)
 
     def _publish(self) -> None:
         """Only of what changed: watchers are told of nothing else."""

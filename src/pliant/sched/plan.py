@@ -1,9 +1,10 @@
 """What one cycle decides, in order, each decision with its reason."""
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain, count, groupby, repeat
+from itertools import accumulate, chain, count, groupby, repeat
 from typing import Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
@@ -69,18 +70,40 @@ class Verdict(NamedTuple):
     position: int  # in the order in which this cycle looked at them, from 1
 
 
+Run = tuple[Reason, int]
+"""A reason, and how many workloads that follow one another have it."""
+
+Kept = tuple[int, int, int]
+"""A part of one order that is in another one: where it begins in that one, where in this one, its length."""
+
+GAP = 1 << 32
+"""Between the keys of neighbours: so often something may come between them before all keys are made again."""
+
+EDITS = 8
+"""Places at which two orders may differ before what is between the first and the last counts as another."""
+
+
 @dataclass(slots=True)
 class Verdicts:
     """Verdicts in the order in which the cycle looked at the workloads; never changed once they are made.
 
-    Held as columns: thousands of workloads wait for one reason, and each cycle tells it of all of them.
+    Thousands of workloads wait for one reason, and each cycle tells it of all of them: so reasons are held by
+    runs. Of those that `follow` others only what differs is looked at; all of such a chain share one index.
     """
 
     workloads: tuple[str, ...] = ()  # ids, each once
-    reasons: tuple[Reason, ...] = ()  # of each; those that wait for the same share one object
+    runs: tuple[Run, ...] = ()  # their reasons; neighbours may be equal
+    kept: tuple[Kept, ...] = field(default=(), compare=False)  # what was in those which it follows
+    _ends: list[int] | None = field(default=None, init=False, repr=False, compare=False)  # of the runs
     _places: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
-    _runs: list[tuple[Reason, int]] | None = field(default=None, init=False, repr=False, compare=False)
-    _codes: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
+    _index: "_Index | None" = field(default=None, init=False, repr=False, compare=False)
+    _keys: list[int] = field(default_factory=list, init=False, repr=False, compare=False)  # rise; by place
+
+    @classmethod
+    def of_each(cls, workloads: Sequence[str], reasons: Sequence[Reason]) -> "Verdicts":
+        """From the reason of each; those that wait for the same share one object."""
+        alike = [list(group) for _, group in groupby(reasons, id)]
+        return cls(tuple(workloads), tuple([(group[0], len(group)) for group in alike]))
 
     def __len__(self) -> int:
         return len(self.workloads)
@@ -89,18 +112,37 @@ class Verdicts:
         return map(Verdict, self.workloads, self.reasons, count(1))
 
     def __getitem__(self, at: int) -> Verdict:
-        place = range(len(self.workloads))[at]
-        return Verdict(self.workloads[place], self.reasons[place], place + 1)
+        place = range(1, len(self.workloads) + 1)[at]
+        return Verdict(self.workloads[place - 1], self._reason_at(place), place)
+
+    @property
+    def reasons(self) -> Iterator[Reason]:
+        """That of each."""
+        return chain.from_iterable([repeat(reason, length) for reason, length in self.runs])
 
     def of(self, workload: str) -> Verdict | None:
         """That of one workload; None if it lacks nothing."""
-        place = self.places.get(workload)
-        return self[place - 1] if place is not None else None
+        place = self.position(workload)
+        return Verdict(workload, self._reason_at(place), place) if place is not None else None
 
     def reason(self, workload: str) -> Reason | None:
         """That of one workload; None if it lacks nothing."""
-        place = self.places.get(workload)
-        return self.reasons[place - 1] if place is not None else None
+        place = self.position(workload)
+        return self._reason_at(place) if place is not None else None
+
+    def position(self, workload: str) -> int | None:
+        """From 1; None if it lacks nothing. For any thread."""
+        if self._index is None:
+            return self.places.get(workload)
+        return self._index.position(workload, self.workloads, self._keys)
+
+    def _reason_at(self, place: int) -> Reason:
+        return self.runs[bisect_left(self._run_ends(), place)][0]
+
+    def _run_ends(self) -> list[int]:
+        if self._ends is None:
+            self._ends = list(accumulate([length for _, length in self.runs]))
+        return self._ends
 
     @property
     def places(self) -> dict[str, int]:
@@ -109,28 +151,151 @@ class Verdicts:
             self._places = dict(zip(self.workloads, count(1), strict=False))
         return self._places
 
-    @property
-    def runs(self) -> list[tuple[Reason, int]]:
-        """The reasons in order, with how many workloads that follow one another share each."""
-        if self._runs is None:
-            alike = [list(group) for _, group in groupby(self.reasons, id)]
-            self._runs = [(group[0], len(group)) for group in alike]
-        return self._runs
-
-    @property
-    def codes(self) -> dict[str, str]:
-        """Codes of the reasons by workload; not to be changed."""
-        if self._codes is None:
-            codes = chain.from_iterable([repeat(reason.code, length) for reason, length in self.runs])
-            self._codes = dict(zip(self.workloads, codes, strict=True))
-        return self._codes
-
-    def within(self, there: Collection[str]) -> "Verdicts":
-        """Those of these workloads; the others have gone since the plan was asked for."""
-        if all(map(there.__contains__, self.workloads)):
+    def without(self, gone: Collection[str]) -> "Verdicts":
+        """Those of all but these workloads."""
+        if not gone or set(gone).isdisjoint(self.workloads):
             return self
-        kept = [at for at, workload in enumerate(self.workloads) if workload in there]
-        return Verdicts(tuple([self.workloads[at] for at in kept]), tuple([self.reasons[at] for at in kept]))
+        kept = [it for it in self if it.workload not in gone]
+        return Verdicts.of_each([it.workload for it in kept], [it.reason for it in kept])
+
+    def follow(self, before: "Verdicts") -> "Verdicts":
+        """The same, as a change of those before: their index becomes that of these."""
+        index = before._index
+        if index is None:
+            index, before = _Index(), Verdicts()
+        found = Verdicts(self.workloads, self.runs, shared(before.workloads, self.workloads))
+        found._index = index
+        found._keys = index.change(before, found)
+        return found
+
+    def recoded(self, before: "Verdicts") -> Iterator[tuple[str, Reason]]:
+        """Workloads whose code is not the one that they had in those which it follows, with their reasons."""
+        had: dict[str, str] = {}
+        end = 0
+        for since, _, length in (*self.kept, (len(before), 0, 0)):
+            for begin, until, reason in before.within(end, since):
+                had.update(dict.fromkeys(before.workloads[begin:until], reason.code))
+            end = since + length
+        end = 0
+        for since, first, length in (*self.kept, (0, len(self), 0)):
+            for begin, until, reason in self.within(end, first):
+                for workload in self.workloads[begin:until]:
+                    if had.get(workload) != reason.code:
+                        yield workload, reason
+            end = first + length
+            for begin, until, reason in self.within(first, end):
+                for at, to, other in before.within(begin - first + since, until - first + since):
+                    if other.code != reason.code:
+                        for workload in before.workloads[at:to]:
+                            yield workload, reason
+
+    def lost(self, before: "Verdicts") -> set[str]:
+        """Workloads that had a verdict in those which it follows, and have none now."""
+        old, new = between(self.kept, before.workloads, self.workloads)
+        return {workload for part in old for workload in part}.difference(*new)
+
+    def within(self, begin: int, end: int) -> Iterator[tuple[int, int, Reason]]:
+        """(begin, end, reason) of the runs in that part of the order, cut to it."""
+        if begin >= end:
+            return
+        ends = self._run_ends()
+        for at in range(bisect_right(ends, begin), len(ends)):
+            reason, length = self.runs[at]
+            yield max(begin, ends[at] - length), min(end, ends[at]), reason
+            if ends[at] >= end:
+                return
+
+
+class _Index:
+    """Where the workloads of a chain of verdicts are: a key for each that rises with its place."""
+
+    def __init__(self) -> None:
+        self._key: dict[str, int] = {}
+        self._newest: list[int] | None = None  # keys of the newest verdicts; None: it is being changed
+
+    def change(self, before: Verdicts, now: Verdicts) -> list[int]:
+        """Let it be about the next ones; their keys."""
+        self._newest = None  # a look-up in older ones goes through their order meanwhile
+        old, new = between(now.kept, before.workloads, now.workloads)
+        for workload in [workload for part in old for workload in part]:
+            del self._key[workload]
+        keys: list[int] = []
+        parts = zip(new, (*now.kept, (0, 0, 0)), strict=True)
+        for part, (since, _, length) in parts:
+            left = keys[-1] if keys else 0
+            step = (before._keys[since] - left) // (len(part) + 1) if length else GAP
+            made = [left + step * at for at in range(1, len(part) + 1)]
+            if not step and made:
+                keys = [GAP * at for at in range(1, len(now.workloads) + 1)]
+                self._key = dict(zip(now.workloads, keys, strict=True))
+                break
+            self._key.update(zip(part, made, strict=True))
+            keys += made
+            keys += before._keys[since : since + length]
+        self._newest = keys
+        return keys
+
+    def position(self, workload: str, order: tuple[str, ...], keys: list[int]) -> int | None:
+        key = self._key.get(workload)
+        if key is not None:
+            at = bisect_left(keys, key)
+            if at < len(order) and order[at] == workload:
+                return at + 1
+        if self._newest is keys:  # it was so when it was looked up, too
+            return None
+        return order.index(workload) + 1 if workload in order else None
+
+
+def shared(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Kept, ...]:
+    """The parts of one order that are in the other, where they differ at few places; in their order."""
+    at = place = alike(old, new, 0, 0)
+    found = [(0, 0, at)]
+    most = min(len(old), len(new)) - at
+    last = 0
+    while last < most and old[len(old) - last - 1] == new[len(new) - last - 1]:
+        size = most - last
+        while old[len(old) - last - size : len(old) - last] != new[len(new) - last - size : len(new) - last]:
+            size //= 2
+        last += size
+    end, until, far = len(old) - last, len(new) - last, len(old) + len(new)
+    for _ in range(EDITS):
+        if at == end or place == until:
+            break
+        gone = old.index(new[place], at, end) - at if new[place] in old[at:end] else far
+        come = new.index(old[at], place, until) - place if old[at] in new[place:until] else far
+        if gone == come == far:  # one in the place of another
+            gone, come = 1, 1
+        elif gone <= come:
+            come = 0
+        else:
+            gone = 0
+        at, place = at + gone, place + come
+        length = alike(old[:end], new[:until], at, place)
+        found.append((at, place, length))
+        at, place = at + length, place + length
+    found.append((end, until, last))
+    return tuple([it for it in found if it[2]])
+
+
+def alike(old: tuple[str, ...], new: tuple[str, ...], at: int, place: int) -> int:
+    """How many are the same from there on."""
+    length, most = 0, min(len(old) - at, len(new) - place)
+    while length < most and old[at + length] == new[place + length]:
+        size = most - length
+        while old[at + length : at + length + size] != new[place + length : place + length + size]:
+            size //= 2
+        length += size
+    return length
+
+
+def between(
+    kept: tuple[Kept, ...], old: tuple[str, ...], new: tuple[str, ...]
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """What is in one order before, between and behind the kept parts, and what is there in the other."""
+    ends = [(0, 0), *((at + length, place + length) for at, place, length in kept)]
+    begins = [*((at, place) for at, place, _ in kept), (len(old), len(new))]
+    gaps = [(*end, *begin) for end, begin in zip(ends, begins, strict=True)]
+    return [old[at:to] for at, _, to, _ in gaps], [new[at:to] for _, at, _, to in gaps]
 
 
 class QueueStanding(NamedTuple):

@@ -63,18 +63,21 @@ def digest(plan: Any) -> str:
     """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
     told = plan.verdicts
     if isinstance(told, tuple):  # older versions hold them one by one
-        waiting, reasons, _ = zip(*told, strict=True) if told else ((),) * 3
+        waiting = [it.workload for it in told]
+        runs = [(it.reason, 1) for it in told]
     else:
-        waiting, reasons = told.workloads, told.reasons
+        waiting, runs = told.workloads, told.runs
     places = range(1, len(waiting) + 1)
-    which = list(map(id, reasons))
-    distinct = dict(zip(which, reasons, strict=True))
+    distinct = {id(reason): reason for reason, _ in runs}
     number = {key: at for at, key in enumerate(distinct)}
+    which = array("q")
+    for reason, length in runs:
+        which += array("q", [number[id(reason)]]) * length
     rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
     text = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
     found = hashlib.sha256("\n".join((text, "", *waiting, "")).encode())
     found.update(_bytes(places))
-    found.update(_bytes(map(number.__getitem__, which)))
+    found.update(_bytes(which))
     return found.hexdigest()
 
 

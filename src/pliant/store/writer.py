@@ -29,6 +29,7 @@ HUNG = 300
 """Ms for which the transaction of a leader that has lost its lease may go on."""
 
 _COUNTS = schema.leadership.c
+_EPOCH = select(schema.state.c.epoch).with_for_update()
 _REVISED = update(schema.leadership).values(revision=_COUNTS.revision + 1)
 _RENEWED = update(schema.leadership).values(renewed=_COUNTS.renewed + 1)
 
@@ -184,7 +185,7 @@ def _lead(connection: Connection) -> int:
 
 def _epoch(connection: Connection) -> int:
     """The leader's epoch, locked: it cannot be raised before this transaction ends."""
-    epoch: int = connection.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
+    epoch: int = connection.execute(_EPOCH).scalar_one()
     return epoch
 
 

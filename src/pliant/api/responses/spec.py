@@ -1,16 +1,19 @@
 """What was asked for, as it is told again."""
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, told
 from pliant.api.requests.placement import placing_told
 from pliant.api.requests.volumes import storage_told
 from pliant.api.responses.amounts import gpus, quantity
-from pliant.api.responses.times import stamp_or_none
+from pliant.api.responses.times import stamp, stamp_or_none
+from pliant.control.board.view import Board
 from pliant.model.hold import Element
 from pliant.model.workload import Kind, TaskGroup, Workload
 from pliant.wire import workload as wire
+from pliant.wire.submission import Submitted
 
 Item = dict[str, Any]
 
@@ -131,4 +134,31 @@ def array_place(element: Element | None) -> wire.ArrayPlace | None:
         "index": element.index,
         "count": element.count,
         "atOnce": element.at_once or None,
+    }
+
+
+def submitted(
+    workload: Workload,
+    board: Board,
+    notices: Sequence[str] = (),
+    asked: str | None = None,
+    elements: Sequence[str] = (),
+) -> Submitted:
+    project = board.projects.get(workload.project)
+    return {
+        "name": workload.element.name if workload.element is not None else workload.name,
+        "requestedName": asked,
+        "workloadId": workload.id,
+        "projectId": workload.project,
+        "departmentId": getattr(project.queue, "department", "") if project is not None else "",
+        "clusterId": board.cluster.uuid if board.cluster is not None else "",
+        "createdBy": workload.user,
+        "createdAt": stamp(workload.created),
+        "deletedAt": stamp_or_none(workload.deleted),
+        "desiredPhase": workload.desired.value,
+        "actualPhase": workload.phase.value,
+        "spec": spec_of(workload),
+        "projectName": project.queue.name if project is not None else "",
+        "elements": list(elements),
+        "notices": list(notices),
     }

@@ -4,13 +4,15 @@ import shlex
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pliant.api.responses.amounts import gpus
+from pliant.api.responses.encoding import encode
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
 from pliant.api.responses.resources import allocated, requested
-from pliant.api.responses.spec import MASKED, array_place, preemptibility, spec_of
+from pliant.api.responses.spec import MASKED, array_place, preemptibility
 from pliant.api.responses.status import pod_status_of, status_of
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
@@ -31,7 +33,6 @@ from pliant.model.workload import (
 )
 from pliant.sched.plan import Guarantee
 from pliant.wire import workload as wire
-from pliant.wire.submission import Submitted
 
 Item = dict[str, Any]
 Kinds = Literal["workload", "project", "department"]  # of what a reason names
@@ -116,6 +117,19 @@ KEPT = 1000
 """Workloads that are rendered once for all who ask at one moment."""
 
 
+_HIDDEN: Any = {"command": "", "arguments": "", "environmentVariables": {}, "urls": [], "endpoints": []}
+"""What somebody sees of a job who may not be told what runs in it."""
+
+
+@dataclass(slots=True)
+class Rendered:
+    """A workload as it travels."""
+
+    of: tuple[Any, ...]  # what it was made of
+    item: wire.WorkloadItem
+    encoded: bytes = b""  # once somebody asks
+
+
 class Renderer:
     """Renders workloads as they stand on one board at one moment (ms)."""
 
@@ -128,8 +142,7 @@ class Renderer:
         """
         self._confined = confined
         self._inside: Callable[[Workload], bool] = lambda workload: False
-        self._made: dict[str, tuple[tuple[Any, ...], wire.WorkloadItem]] = {}  # of what it was made, as
-        # who may see all sees it; by id
+        self._made: dict[str, Rendered] = {}  # as who may see all sees it; by id
         self.board = board
         self._uses = uses
         self.now = now
@@ -152,27 +165,29 @@ class Renderer:
         return reader
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
+        item = self._rendered(view).item
+        return item if self._inside(view.workload) else {**item, **_HIDDEN}
+
+    def encoded(self, view: WorkloadView) -> bytes:
+        """The same as JSON, made once for all lists in which it is."""
+        if not self._inside(view.workload):
+            return encode(self.workload(view))
+        made = self._rendered(view)
+        made.encoded = made.encoded or encode(made.item)
+        return made.encoded
+
+    def _rendered(self, view: WorkloadView) -> "Rendered":
         identity = view.workload.id
         made = self._made.get(identity)
         if made is None:
             view = self.board.workloads.get(identity, view)  # with its newest reason
             of = self._rendered_of(view)
             made = self._before.get(identity)
-            if made is None or made[0] != of:
-                made = of, self._item(view)
+            if made is None or made.of != of:
+                made = Rendered(of, self._item(view))
             if identity in self.board.workloads and len(self._made) < KEPT:
                 self._made[identity] = made
-        item = made[1]
-        if not self._inside(view.workload):
-            hidden: Any = {
-                "command": "",
-                "arguments": "",
-                "environmentVariables": {},
-                "urls": [],
-                "endpoints": [],
-            }
-            return {**item, **hidden}
-        return item
+        return made
 
     def _rendered_of(self, view: WorkloadView) -> tuple[Any, ...]:
         """All that `_item` looks at, but for the time and what is used of shares."""
@@ -344,33 +359,6 @@ def images(view: WorkloadView) -> list[str]:
     workload = view.workload
     found = [workload.launch_of(task.name).image for task in view.tasks] or [workload.launch.image]
     return [image for image in dict.fromkeys(found) if image]
-
-
-def submitted(
-    workload: Workload,
-    board: Board,
-    notices: Sequence[str] = (),
-    asked: str | None = None,
-    elements: Sequence[str] = (),
-) -> Submitted:
-    project = board.projects.get(workload.project)
-    return {
-        "name": workload.element.name if workload.element is not None else workload.name,
-        "requestedName": asked,
-        "workloadId": workload.id,
-        "projectId": workload.project,
-        "departmentId": getattr(project.queue, "department", "") if project is not None else "",
-        "clusterId": board.cluster.uuid if board.cluster is not None else "",
-        "createdBy": workload.user,
-        "createdAt": stamp(workload.created),
-        "deletedAt": stamp_or_none(workload.deleted),
-        "desiredPhase": workload.desired.value,
-        "actualPhase": workload.phase.value,
-        "spec": spec_of(workload),
-        "projectName": project.queue.name if project is not None else "",
-        "elements": list(elements),
-        "notices": list(notices),
-    }
 
 
 def _resize(groups: Sequence[TaskGroup]) -> Literal["live", "restart"] | None:

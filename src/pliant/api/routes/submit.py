@@ -20,8 +20,8 @@ from pliant.api.requests.completion import complete, overlaid, unsealed
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, described, encode
-from pliant.api.responses.spec import spec_of
-from pliant.api.responses.workloads import reason_item, submitted
+from pliant.api.responses.spec import spec_of, submitted
+from pliant.api.responses.workloads import reason_item
 from pliant.api.routes.workloads import typed
 from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView

@@ -20,9 +20,10 @@ from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
+from pliant.api.responses.spec import submitted
 from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.api.responses.workloads import Item, ended_view, job_type, submitted
+from pliant.api.responses.workloads import Item, ended_view, job_type
 from pliant.api.routes.trash import kept_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
@@ -120,9 +121,9 @@ def find(here: Context, identity: str, board: Board | None = None) -> WorkloadVi
 def list_workloads(here: Here, caller: Caller, asked: Asked, deleted: Deleted = False) -> Response:
     renderer = here.renderer(caller)
     listing = _listing(renderer.now)
-    return answer(
-        listing.page("workloads", everything(here, caller, renderer.board, deleted), asked, renderer.workload)
-    )
+    entries = everything(here, caller, renderer.board, deleted)
+    body = listing.encoded("workloads", entries, asked, renderer.encoded)
+    return Response(body, media_type="application/json")
 
 
 @router.post("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))

@@ -1,9 +1,10 @@
 """Read models: what readers see of the world, published whole after each cycle, never changed later."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import filterfalse
 from operator import attrgetter
 
 from pliant.control.board.access import Access
@@ -109,7 +110,7 @@ class Views(Mapping[str, WorkloadView]):
 
     def __init__(self, views: Iterable[WorkloadView], verdicts: Verdicts) -> None:
         self._views: dict[str, WorkloadView] = {}
-        self._competing: dict[str, None] = {}  # ids
+        self._aside: dict[str, None] = {}  # ids of those that have verdicts and are not in the queue
         self._holding: dict[str, None] = {}  # ids of those that have GPUs
         self._know(verdicts)
         for view in sorted(views, key=_SERIAL):
@@ -117,18 +118,20 @@ class Views(Mapping[str, WorkloadView]):
 
     def _know(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
-        self._places: dict[str, int] | None = None  # in the queue, once somebody asks
+        self._places: Places | None = None  # once somebody asks
         self._whole = False  # every view has the reason of its newest verdict
 
     def _put(self, identity: str, view: WorkloadView | None) -> None:
-        self._competing.pop(identity, None)
+        self._aside.pop(identity, None)
         self._holding.pop(identity, None)
         if view is None:
-            self._views.pop(identity, None)
+            gone = self._views.pop(identity, None)
+            if gone is not None and gone.lacks:  # the newest verdicts may still have it
+                self._aside[identity] = None
             return
         self._views[identity] = view
-        if view.competes:
-            self._competing[identity] = None
+        if view.lacks and not view.competes:
+            self._aside[identity] = None
         if view.gpu:
             self._holding[identity] = None
 
@@ -146,9 +149,12 @@ class Views(Mapping[str, WorkloadView]):
 
     def values(self) -> ValuesView[WorkloadView]:
         if not self._whole:
-            for identity in self._verdicts.workloads:
-                if identity in self._views:
-                    self._newest(identity)
+            verdicts, views = self._verdicts, self._views
+            for begin, end, reason in verdicts.within(0, len(verdicts)):
+                for identity in verdicts.workloads[begin:end]:
+                    view = views.get(identity)
+                    if view is not None and view.lacks and view.reason is not reason:
+                        views[identity] = replace(view, reason=reason)
             self._whole = True
         return self._views.values()
 
@@ -168,11 +174,15 @@ class Views(Mapping[str, WorkloadView]):
         first = next((view for view in there if view.workload.id not in self._views), None)
         if first is not None and last is not None and _SERIAL(first) < _SERIAL(last):
             kept = (view for identity, view in self._views.items() if identity not in views)
-            return Views((*kept, *there), verdicts)
+            made = Views((*kept, *there), verdicts)
+            made._aside |= {it: None for it in (*self._aside, *views) if it not in made._views}
+            return made
         now = copy(self)
         now._views = dict(self._views)
-        now._competing, now._holding = dict(self._competing), dict(self._holding)
+        now._aside, now._holding = dict(self._aside), dict(self._holding)
         now._know(verdicts)
+        for identity in [it for it in now._aside if it not in now._views and verdicts.position(it) is None]:
+            del now._aside[identity]
         for identity in (identity for identity, view in views.items() if view is None):
             now._put(identity, None)
         for view in there:
@@ -190,12 +200,35 @@ class Views(Mapping[str, WorkloadView]):
         return list(map(self._views.__getitem__, self._holding))
 
     @property
-    def places(self) -> Mapping[str, int]:
-        """Places in the queue, from 1, of those that compete and of which nothing runs, in their order."""
+    def places(self) -> "Places":
+        """Of those that compete and of which nothing runs."""
         if self._places is None:
-            queue = filter(self._competing.__contains__, self._verdicts.workloads)
-            self._places = dict(zip(queue, count(1), strict=False))
+            self._places = Places(self._views, self._verdicts, self._aside)
         return self._places
+
+
+class Places(Mapping[str, int]):
+    """Places in the queue, from 1, by workload, in their order; counted for those that are asked for."""
+
+    def __init__(
+        self, views: Mapping[str, WorkloadView], verdicts: Verdicts, aside: Mapping[str, None]
+    ) -> None:
+        self._views, self._verdicts, self._ids = views, verdicts, aside
+        self._aside = sorted(place for place in map(verdicts.position, aside) if place is not None)
+
+    def __getitem__(self, identity: str) -> int:
+        view = self._views.get(identity)
+        place = self._verdicts.position(identity) if view is not None and view.lacks else None
+        if place is None or identity in self._ids:
+            raise KeyError(identity)
+        return place - bisect_left(self._aside, place)
+
+    def __iter__(self) -> Iterator[str]:
+        known = filter(self._views.__contains__, self._verdicts.workloads)
+        return filterfalse(self._ids.__contains__, known)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import pickle
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.model.reason import Reason
 from pliant.model.workload import Launch, Workload
-from pliant.sched.plan import Plan, Verdicts
+from pliant.sched.plan import Plan, Run, Verdicts, between, shared
 from pliant.sched.world.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -29,11 +29,14 @@ OUT_OF_MEMORY = 3
 
 BARE = Launch("")
 
+_WORKLOADS, _RUNS = "workloads", "runs"
+"""Parts of verdicts: of the ids only those that were not in the last ones, or had another place."""
+
 PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
 """Fields of a plan that are sequences of rows."""
 
 COLUMN = 5_000
-"""Verdicts that go together: two columns of strings and of reasons that were written before."""
+"""Ids of workloads that go together."""
 
 
 class _Pickler(pickle.Pickler):
@@ -61,6 +64,7 @@ class Sender:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._told = Verdicts()  # the last ones
 
     def ask(self, ask: Ask) -> None:
         parts: Iterator[object] = (
@@ -73,9 +77,14 @@ class Sender:
     def decided(self, decided: Decided) -> None:
         plan = decided.plan or Plan()
         rows = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
-        told = plan.verdicts
-        columns = zip(_pieces(told.workloads, COLUMN), _pieces(told.reasons, COLUMN), strict=True)
-        self._send((decided.number, plan.wake, decided.took), chain(rows, (("", it) for it in columns)))
+        before, told = self._told.workloads, plan.verdicts
+        kept = shared(before, told.workloads)
+        _, new = between(kept, before, told.workloads)
+        ids = ((_WORKLOADS, piece) for piece in _pieces([*chain.from_iterable(new)], COLUMN))
+        runs = ((_RUNS, piece) for piece in _pieces(told.runs))
+        head = decided.number, plan.wake, decided.took, (*kept, (0, len(told.workloads), 0))
+        self._send(head, chain(rows, ids, runs))
+        self._told = told
 
     def _send(self, head: object, parts: Iterable[object]) -> None:
         buffer = io.BytesIO()
@@ -92,6 +101,7 @@ class Receiver:
 
     def __init__(self, pipe: Connection, patience: float | None = None) -> None:
         self._pipe = pipe
+        self._told = Verdicts()  # the last ones
         self._patience = patience  # seconds to wait for each piece; None: for ever
         self._piece = io.BytesIO()
 
@@ -103,17 +113,17 @@ class Receiver:
 
     def decided(self) -> Decided:
         parts = self._parts()
-        number, wake, took = next(parts)
-        found: dict[str, list[Any]] = {name: [] for name in PARTS}
-        workloads: list[str] = []
-        reasons: list[Reason] = []
+        number, wake, took, kept = next(parts)
+        found: dict[str, list[Any]] = {name: [] for name in (*PARTS, _WORKLOADS, _RUNS)}
         for name, piece in parts:
-            if name:
-                found[name] += piece
-            else:
-                workloads += piece[0]
-                reasons += piece[1]
-        told = Verdicts(tuple(workloads), tuple(reasons))
+            found[name] += piece
+        before, new = self._told, iter(found.pop(_WORKLOADS))
+        workloads: list[str] = []
+        for since, place, length in kept:
+            workloads += islice(new, place - len(workloads))
+            workloads += before.workloads[since : since + length]
+        runs = _same(before.runs, found.pop(_RUNS))
+        told = self._told = Verdicts(tuple(workloads), runs)
         rows = {name: tuple(it) for name, it in found.items()}
         return Decided(number, Plan(**rows, verdicts=told, wake=wake), took)
 
@@ -134,6 +144,17 @@ class Receiver:
             raise TimeoutError
         self._piece = io.BytesIO(self._pipe.recv_bytes())
         return self._piece
+
+
+def _same(before: Sequence[Run], runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs with reasons of those before in the place of equal ones; what was two stays two."""
+    chosen: dict[int, Reason] = {}
+    used: set[int] = set()
+    for (reason, _), (old, _) in zip(runs, before, strict=False):
+        if id(reason) not in chosen and id(old) not in used and old == reason:
+            chosen[id(reason)] = old
+            used.add(id(old))
+    return tuple([(chosen.get(id(reason), reason), length) for reason, length in runs])
 
 
 def lean(row: R) -> R:

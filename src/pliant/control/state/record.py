@@ -7,7 +7,7 @@ from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import Preempted
-from pliant.model.workload import Attempt
+from pliant.model.workload import Attempt, Workload
 from pliant.sched.plan import Decision, Plan, Verb
 
 _KINDS = {
@@ -89,19 +89,11 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
-    before, after = state.verdicts, plan.verdicts.within(state.world.workloads)
-    end = 0
-    for reason, length in after.runs:
-        alike, end = after.workloads[end : end + length], end + length
-        if {reason.code} == set(map(before.codes.get, alike)):
-            continue
-        for identity in alike:
-            if before.codes.get(identity) != reason.code:
-                draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
-                state.touched.add(identity)
-    state.verdicts = after
-    if before.workloads != after.workloads:
-        state.touched.update(before.codes.keys() - after.codes.keys())
-        state.told = True
-    elif before.runs != after.runs:
-        state.told = True
+    before = state.verdicts
+    gone = {it.row.id for it in state.news if it.gone and isinstance(it.row, Workload)}  # since it was asked
+    after = state.verdicts = plan.verdicts.without(gone).follow(before)
+    for identity, reason in after.recoded(before):
+        draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
+        state.touched.add(identity)
+    state.touched |= after.lost(before)
+    state.told |= before.workloads != after.workloads or before.runs != after.runs

@@ -80,7 +80,7 @@ class Submissions(Tenancy):
             accepted = Accepted(workload, elements=tuple(row.name for row in rows if row.element is not None))
 
             def conclude(whole: Draft, plan: Plan) -> None:
-                accepted.reason = plan.verdicts.reason(workload.id)
+                accepted.reason = self._loop.state.verdicts.reason(workload.id)
                 if key and render is not None:
                     status, body = render(accepted)
                     whole.put(Remembered(key, fingerprint, status, body, whole.now))

@@ -90,7 +90,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
     seen = filter(found.__contains__, cycle.positions)  # they are in their order
     order = (*seen, *sorted(found.keys() - cycle.positions.keys()))
-    return Verdicts(order, tuple(map(found.__getitem__, order)))
+    return Verdicts.of_each(order, list(map(found.__getitem__, order)))
 
 
 def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
