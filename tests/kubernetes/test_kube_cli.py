@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from examples.walkthrough import Stage
 from pliant.devices.config import parse
 from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.gate import Gate
 from tests.kubernetes.test_origins import define
 
 CONFLICT = 5  # exit code
@@ -260,6 +262,23 @@ def test_an_account_without_rights(stage, tmp_path):
         for right in ("may not create pods/binding", "may not list, watch nodes"):
             assert right in found.said, found.said
         assert "pliant cluster crds | kubectl apply -f -" in found.said, "no definition is there either"
+
+
+@pytest.mark.parametrize(
+    ("minor", "good"), [("28", False), ("28+", False), ("29", True), ("36", True)], ids=str
+)
+def test_an_api_server_of_another_version(plane, stage, tmp_path, minor, good):
+    gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
+    gate.claims = {"minor": minor, "gitVersion": f"v1.{minor}.0"}
+    said = json.loads(plane.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["server"] = gate.url
+    (tmp_path / "kubeconfig").write_text(json.dumps(said))
+    try:
+        found = stage.run(f"pliant doctor --kube --kubeconfig {tmp_path}/kubeconfig")
+    finally:
+        gate.close()
+    line = next(line.split() for line in found.said.splitlines() if line.startswith("API server"))
+    assert line[2:4] == ["yes" if good else "no", f"v1.{minor}.0;"], found.said
 
 
 def test_a_node_that_says_nothing_of_its_gpus(stage, tmp_path):
