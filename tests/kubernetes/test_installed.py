@@ -3,6 +3,7 @@ alone, and the audit of the API server shows that they use every one of these ri
 """
 
 import json
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -172,6 +173,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     until(lambda: status("workloads", "a1", place).get("phase") == "Running", "it runs")
     installed.stage.run("runai logs a1 -p team-a")
     installed.stage.run("runai exec a1 -p team-a -- true")
+    installed.stage.run(f"python -c {shlex.quote(OPENS)}")
     typed("runai suspend a1 -p team-a")
     until(lambda: status("workloads", "a1", place).get("phase") == "Stopped", "it has stopped")
     typed("runai resume a1 -p team-a")
@@ -242,7 +244,13 @@ def test_every_right_is_used_and_none_is_missing(installed):
     assert set(used) - DOCTOR == wanted() - BESIDE
 
 
-BESIDE = {("", "pods/exec", "create")}
+OPENS = """
+from pliant.client import Client
+client = Client.connect()
+client.open_port(next(each["id"] for each in client.workloads("team-a")), 80)
+"""
+
+BESIDE = {("", "pods/exec", "create"), ("", "pods/portforward", "create")}
 """Asked of the authorizer beside `get` for a web socket; the audit has no line of its own for that."""
 
 DOCTOR = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
