@@ -13,10 +13,10 @@ import uvicorn
 from pliant.api.streaming import sessions
 from pliant.api.streaming.sessions import Sessions
 from pliant.client import Client
-from pliant.client.errors import Conflict, NotFound, Unreachable
+from pliant.client.errors import BadRequest, Conflict, NotFound, Unreachable
 from pliant.client.session import Exec
 from pliant.control import errors
-from pliant.control.ports import Input
+from pliant.control.ports import Input, Session
 from pliant.model.workload import AttemptId
 from tests.api.conftest import Api
 from tests.api.stage import TOKEN, Command, Stage, until
@@ -203,6 +203,35 @@ def test_output_is_for_one_reader(api: Api, client: Client) -> None:
         run.send(b"y")
         run.close_input()
         assert b"".join(run.output()) == b"y"
+
+
+def test_a_connection_to_a_port(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity, asked = talks(api), []
+    assert not client.tunnelled(identity)
+    with pytest.raises(BadRequest, match="ports of the server's own machine"):
+        client.open_port(identity, 80)
+
+    class Echoes:
+        def connect(self, attempt: AttemptId, port: int) -> Session:
+            if port == 81:
+                raise OSError("the cluster answered 403")
+            asked.append((attempt, port))
+            return Command(["cat"])
+
+    monkeypatch.setattr(type(api.stage.engine), "tunnels", Echoes())
+    assert client.tunnelled(identity, "task-0")
+    with closing(client.open_port(identity, 80, pod="task-0")) as way:
+        output = way.output()
+        way.send(b"\x00\xff")
+        assert next(output) == b"\x00\xff"
+        way.close_input()
+        assert list(output) == []
+        assert way.exit_code() == 0
+    assert asked == [(AttemptId(identity, "task-0", 1), 80)]
+    with pytest.raises(Conflict, match="The connection could not be made: the cluster answered 403"):
+        client.open_port(identity, 81)
+    for port in (0, 65_536, "web"):
+        api.call("POST", f"/api/v1/workloads/{identity}/exec/port", 400, json={"port": port})
 
 
 def test_commands_need_a_running_task(api: Api, client: Client) -> None:

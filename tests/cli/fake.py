@@ -56,6 +56,7 @@ class Fake:
         self.projects = [unit("default", 0.0), unit("team-a", 2.0), unit("team-b", 2.0)]
         self.departments = [unit("default", 4.0)]
         self.nodes = [node("node-1", 0.0, 0.0)]
+        self.tunnels = False  # tasks have addresses of their own
         self.pools: list[dict[str, Any]] = [
             {"id": "1", "name": "default", "labelKey": None, "isDefault": True, "minRuntimeSeconds": 0}
         ]
@@ -150,8 +151,11 @@ class Fake:
             ("GET", "(/api/v1/workloads/[^/]+/logs)", self._stream),
             ("GET", "(/api/v1/watch)", self._stream),
             ("POST", "/api/v1/workloads/[^/]+/exec", lambda r: Answer(201, {"id": "s1"})),
+            ("GET", "/api/v1/workloads/[^/]+/exec/port", lambda r: Answer(body={"tunnel": self.tunnels})),
+            ("POST", "/api/v1/workloads/[^/]+/exec/port", lambda r: Answer(201, {"id": "s1"})),
             ("GET", "(/api/v1/exec/s1/output)", self._stream),
             ("POST", "/api/v1/exec/s1/(?:input|resize)", lambda r: Answer(202, {})),
+            ("DELETE", "/api/v1/exec/s1", lambda r: Answer(202, {})),
             ("GET", "/api/v1/exec/s1", lambda r: Answer(body={"exitCode": 0})),
             ("GET", "/api/v1/queue", lambda r: Answer(body={"entries": []})),
         )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from pliant.cli.workloads import forward
-from tests.cli.fake import Answer
+from tests.cli.fake import Answer, Chunks
 from tests.cli.items import pending, workload
 
 FIRST = [
@@ -176,6 +176,22 @@ def test_connections_get_through_until_the_workload_ends(words, run, fake, monke
         f"Forwarding from 127.0.0.1:{local} -> {target}\n"
         f"Open access point(s) to service from localhost:{local}\n"
     )
+
+
+def test_a_task_with_an_address_of_its_own_is_reached_through_the_server(run, fake, monkeypatch):
+    """Its port is the one that was named, also of the second replica, and also where it is the local one."""
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
+    item = workload("n1", type="Inference")
+    fake.workloads, fake.tunnels = [item], True
+    fake.chunks["/api/v1/exec/s1/output"] = Chunks([b"HE", b"LLO"])
+    words = f"pliant inference port-forward n1 -p team-a --pod n1-replica-1 --port {(local := free())}"
+    with forwarding(run, words) as results:
+        assert ask(local) == b"HELLO"
+        assert ask(local) == b"HELLO"
+        item["phase"] = "Stopped"
+    assert results[0].code == 0, results[0].err
+    opened = fake.sent("POST", "/api/v1/workloads/id-n1/exec/port")
+    assert opened == [{"port": local, "pod": "n1-replica-1"}] * 2
 
 
 def test_a_replica_of_its_own(run, fake, monkeypatch):

@@ -30,6 +30,7 @@ class Gate:
         self.clients: set[socket.socket] = set()
         self.watches: set[socket.socket] = set()  # their sockets to the API server
         self.injected: dict[int, int] = {}  # answers of ours by status
+        self.claims: dict[str, str] = {}  # what it says of its version, e.g. minor
         self._server = _Server(self)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}).start()
@@ -143,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _whole(self, response: http.client.HTTPResponse) -> None:
         data = response.read()
+        if self.path == "/version" and self.gate.claims:
+            data = json.dumps(json.loads(data) | self.gate.claims).encode()
         self._head(response)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from examples.walkthrough import Stage
 from pliant.devices.config import parse
 from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.gate import Gate
 from tests.kubernetes.test_origins import define
 
 CONFLICT = 5  # exit code
@@ -106,6 +108,80 @@ def test_two_projects_share_a_cluster(cluster, stage, tmp_path):
     until(lambda: "found" not in typed("runai list -A"), "it is no workload any more")
     typed("pliant down --yes")
     until(lambda: running("team-a") == [], "nothing runs any more")
+
+
+def test_a_box_moves_to_a_cluster(cluster, stage, tmp_path):
+    """Its projects, quotas, users and history come along; what ran there does not, and its nodes are gone."""
+
+    def typed(at, command):
+        done = at.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def rows():
+        return {item["name"]: item["phase"] for item in json.loads(typed(stage, "runai list -A -o json"))}
+
+    box = Stage(tmp_path / "box")
+    try:
+        typed(box, "pliant up --simulate 1x4")
+        typed(box, "pliant department create research --quota 3")
+        typed(box, "pliant project create team-a --department research --quota 2")
+        typed(box, "pliant user create anna")
+        typed(box, "runai submit past -g 1 -p team-a --wait -- true")
+        typed(box, "runai submit present -g 1 -p team-a -- sleep 1000")
+        typed(box, f"pliant backup {tmp_path}/box.db")
+    finally:
+        box.run("pliant down --yes")
+        assert box.close() == {}
+    typed(stage, f"pliant restore {tmp_path}/box.db --yes")
+    typed(stage, f"pliant up --kubeconfig {cluster.kubeconfig}")
+    projects = {it["name"]: it for it in json.loads(typed(stage, "pliant list projects -o json"))}
+    assert projects["team-a"]["departmentName"] == "research", projects
+    assert projects["team-a"]["totalResources"]["gpuQuota"] == 2
+    assert "anna" in typed(stage, "pliant user list")
+    assert "past" in typed(stage, "pliant history -p team-a")
+    until(lambda: rows().get("present") != "Running", "what ran on the box does not run here")
+    until(lambda: "n1" in typed(stage, "pliant list nodes"), "the node of the cluster is there")
+    typed(stage, "runai submit next -i forever -g 2 -p team-a")
+    until(lambda: rows()["next"] == "Running", "it runs on the cluster")
+    (pod,) = cluster.request("GET", "/api/v1/namespaces/runai-team-a/pods")["items"]
+    assert pod["spec"]["nodeName"] == "n1"
+    typed(stage, "pliant down --yes")
+
+
+def test_workers_come_and_go(cluster, stage):
+    """An elastic job has as many pods as there is room for; those that stay are not touched."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def pods(project):
+        path = f"/api/v1/namespaces/runai-{project}/pods"
+        found = cluster.request("GET", path)["items"] if cluster.get(path.removesuffix("/pods")) else []
+        running = (it for it in found if it["status"]["phase"] == "Running")
+        return {it["metadata"]["uid"] for it in running if "deletionTimestamp" not in it["metadata"]}
+
+    cluster.add_node("n2", gpus=2)
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
+    typed("pliant project create team-a --quota 1")
+    typed("pliant project create team-b --quota 3")
+    elastic = "--workers 1 --min-replicas 1 --max-replicas 4 --no-master -g 1"
+    typed(f"runai training pytorch submit stretch {elastic} -i forever -p team-a")
+    until(lambda: len(pods("team-a")) == 4, "it grows into what is idle")
+    whole = pods("team-a")
+    typed("runai submit b1 -i forever -g 2 -p team-b")
+    until(lambda: len(pods("team-b")) == 1 and len(pods("team-a")) == 2, "it gives two back")
+    assert pods("team-a") < whole, "those that stay go on"
+    typed("runai submit b2 -i forever -g 1 -p team-b")
+    until(lambda: len(pods("team-b")) == 2 and len(pods("team-a")) == 1, "and one more")
+    core = pods("team-a")
+    assert core < whole
+    typed("runai delete b1 b2 -p team-b")
+    until(lambda: len(pods("team-a")) == 4, "it grows again")
+    assert core < pods("team-a")
+    typed("pliant down --yes")
 
 
 def test_gangs_that_kubectl_made(cluster, stage):
@@ -260,6 +336,23 @@ def test_an_account_without_rights(stage, tmp_path):
         for right in ("may not create pods/binding", "may not list, watch nodes"):
             assert right in found.said, found.said
         assert "pliant cluster crds | kubectl apply -f -" in found.said, "no definition is there either"
+
+
+@pytest.mark.parametrize(
+    ("minor", "good"), [("28", False), ("28+", False), ("29", True), ("36", True)], ids=str
+)
+def test_an_api_server_of_another_version(plane, stage, tmp_path, minor, good):
+    gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
+    gate.claims = {"minor": minor, "gitVersion": f"v1.{minor}.0"}
+    said = json.loads(plane.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["server"] = gate.url
+    (tmp_path / "kubeconfig").write_text(json.dumps(said))
+    try:
+        found = stage.run(f"pliant doctor --kube --kubeconfig {tmp_path}/kubeconfig")
+    finally:
+        gate.close()
+    line = next(line.split() for line in found.said.splitlines() if line.startswith("API server"))
+    assert line[2:4] == ["yes" if good else "no", f"v1.{minor}.0;"], found.said
 
 
 def test_a_node_that_says_nothing_of_its_gpus(stage, tmp_path):

@@ -2,6 +2,11 @@
 GPU is all the memory that those with one get."""
 
 import json
+import re
+import shlex
+import socket
+import subprocess
+from functools import partial
 
 import pytest
 
@@ -126,3 +131,52 @@ def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
     assert len(holders()) == 1, "both parts are of one GPU"
     typed("runai delete half quarter -p team-a")
     until(lambda: not holders(), "it is given back")
+
+
+ECHO = "read size; busybox head -c $size | busybox tr a-z A-Z"
+"""Of a program that everybody may connect to: it gives so many bytes back, in capitals, and ends."""
+
+
+FORWARDING = r"Forwarding from 127.0.0.1:(\d+) -> (\d+)\n"
+
+
+def talk(port, said):
+    """All that the program answers, once it is reached, until it has no more to say."""
+
+    def answer():
+        try:
+            with socket.create_connection(("127.0.0.1", port), 30) as way:
+                way.sendall(said)
+                return b"".join(iter(partial(way.recv, 65536), b""))
+        except OSError:
+            return b""  # not yet
+
+    return until(answer, f"port {port} answers")
+
+
+def test_a_port_of_a_job_is_forwarded_through_the_cluster(cluster, typed, stage):
+    """The pod has an address of its own, which nobody reaches but the kubelet."""
+    job = "-i localhost/job:1 -g 1 --cpu 0.1 -p team-a"
+    words = shlex.join(["sh", "-c", f"exec busybox nc -ll -p 8888 -e sh -c {shlex.quote(ECHO)}"])
+    typed(f"runai submit serves {job} --command -- {words}")
+    until(lambda: phase(typed, "serves") == "Running", "it runs")
+    told = stage.folder / "told"
+    with told.open("wb") as file:
+        words = ["pliant", "port-forward", "serves", "-p", "team-a", "--port", ":8888", "--port", ":8889"]
+        forward = subprocess.Popen(words, env=stage.env, cwd=stage.where, stdout=file, stderr=file)
+    try:
+        until(lambda: len(re.findall(FORWARDING, told.read_text())) == 2, "both ports are told")
+        ports = {int(there): int(here) for here, there in re.findall(FORWARDING, told.read_text())}
+        much = b"abcdefg\n" * 40_000  # more than one message
+        assert talk(ports[8888], b"%d\n" % len(much) + much) == much.upper()
+        assert talk(ports[8888], b"5\nagain") == b"AGAIN", "one connection after the other"
+        with socket.create_connection(("127.0.0.1", ports[8889]), 30) as way:
+            assert way.recv(10) == b""
+        until(lambda: "No program answers on port 8889 of pod serves" in told.read_text(), "it says so")
+        typed("runai delete serves -p team-a")
+        assert forward.wait(60) == 0, told.read_text()
+    finally:
+        forward.kill()
+        forward.wait()
+    assert "serves has ended" in told.read_text()
+    until(lambda: phase(typed, "serves") is None, "it is gone")

@@ -126,6 +126,7 @@ _ALSO = {
     **{f"/api/v1/workloads/{kind}": "/api/v1/workloads" for kind in errors.KINDS},
     **{f"/api/v1/workload-templates/{kind}": "/api/v1/workload-templates" for kind in errors.KINDS},
     "/api/v1/workloads/{identity}/exec": "/api/v1/exec",
+    "/api/v1/workloads/{identity}/exec/port": "/api/v1/exec",
 }
 """Things of one path that are also had under another one."""
 

@@ -96,6 +96,7 @@ REQUESTS: Mapping[str, Any] = {
     "RuleRequest": {"roleId": 5, "subjectId": "anna", "subjectType": "user", "scopeType": "tenant"},
     "NotificationRequest": {"kind": "mail", "address": "anna@example.org"},
     "Command": {"command": ["nvidia-smi"]},
+    "Connect": {"port": 8888},
     "PriorityClassRequest": {"name": "urgent", "value": 90},
     "Supposition": {"changes": [{"kind": "drain", "node": "gpu-box"}]},
     "DrainSome": {"nodes": ["gpu-box"]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 from pliant.client.administration import Administration, entries
@@ -304,6 +305,20 @@ class Client(Administration):
         from pliant.client.session import Exec
 
         answer = self._http.call("POST", f"{_workload(workload_id)}/exec", body=body)
+        return Exec(self._http, answer["id"])
+
+    def tunnelled(self, workload_id: str, pod: str | None = None) -> bool:
+        """True if ports of a running task are reached by `open_port`; else on the server's machine."""
+        found = self._http.call("GET", f"{_workload(workload_id)}/exec/port", query=[("pod", pod)])
+        return bool(found["tunnel"])
+
+    def open_port(self, workload_id: str, port: int, *, pod: str | None = None) -> Exec:
+        """A connection to a program that listens in a running task; from any thread."""
+        from pliant.client.session import Exec
+
+        body = {"port": port, **({"pod": pod} if pod is not None else {})}
+        with closing(self._http.twin()) as http:
+            answer = http.call("POST", f"{_workload(workload_id)}/exec/port", body=body)
         return Exec(self._http, answer["id"])
 
     def input(self, workload_id: str, pod: str, attempt: int) -> TaskInput:

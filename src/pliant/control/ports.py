@@ -213,6 +213,13 @@ class Session(Protocol):
     def kill(self) -> None: ...
 
 
+class Tunnels(Protocol):
+    """Ways to programs that listen in tasks which have network addresses of their own."""
+
+    def connect(self, attempt: AttemptId, port: int) -> Session:
+        """A connection, which is closed by `kill`. Raises ValueError or OSError if there cannot be one."""
+
+
 class Input(Protocol):
     """What is typed into one running task. Both raise ValueError if it takes no input any more."""
 
@@ -235,6 +242,10 @@ class Engine(Protocol):
     """
 
     name: str
+
+    @property
+    def tunnels(self) -> Tunnels | None:
+        """None: tasks listen on the ports of the server's own machine."""
 
     def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
         """Begin: report every node, then one fact or more for each known attempt that is not ended:

@@ -18,6 +18,20 @@ class Command(TypedDict, total=False):
     pod: Word
 
 
+class Connect(TypedDict, total=False):
+    """Body of POST /api/v1/workloads/{id}/exec/port: a connection to a program of a task. Its bytes are the
+    output and input of the session; any exit code but 0 says that nobody answered, or that it broke off."""
+
+    port: Required[Annotated[int, Range(1, 65_535)]]
+    pod: Word
+
+
+class Reach(TypedDict):
+    """Of GET /api/v1/workloads/{id}/exec/port."""
+
+    tunnel: bool  # by POST to that path; else at the port itself, on the server's machine
+
+
 class Resized(TypedDict):
     """Body of POST /api/v1/exec/{session}/resize."""
 

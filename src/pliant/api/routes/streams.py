@@ -19,7 +19,7 @@ from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.model.workload import AttemptId
-from pliant.wire.session import Command, ExecStarted, ExecState, Resized, Taken
+from pliant.wire.session import Command, Connect, ExecStarted, ExecState, Reach, Resized, Taken
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
@@ -94,6 +94,33 @@ def start(identity: str, body: Received[Command], here: Here, caller: Caller) ->
             )
         except (OSError, ValueError) as error:
             raise Conflict(f"The command could not be started: {error}.") from error
+        return answer({"id": here.sessions.add(session, attempt, caller.person)}, 201)
+
+
+@router.get(
+    "/workloads/{identity}/exec/port",
+    dependencies=[needs("workloads:exec", workload, writes=False)],
+    **answers(200, Reach),
+)
+def reach(identity: str, here: Here, pod: str = "") -> Response:
+    """How a program that listens on a port of a running task is reached."""
+    return answer({"tunnel": here.service.tunnels(identity, task=pod)})
+
+
+@router.post(
+    "/workloads/{identity}/exec/port",
+    dependencies=[needs("workloads:exec", workload)],
+    **answers(201, ExecStarted),
+)
+def connect(identity: str, body: Received[Connect], here: Here, caller: Caller) -> Response:
+    """Connect to a program that listens on a port of a running task; its bytes are those of the session."""
+    pod = body.get("pod", "")
+    attempt = _attempt(here.service.workload(identity), pod)
+    with here.sessions.room(caller.person):
+        try:
+            session = here.service.connect(identity, body["port"], task=pod)
+        except (OSError, ValueError) as error:
+            raise Conflict(f"The connection could not be made: {error}.") from error
         return answer({"id": here.sessions.add(session, attempt, caller.person)}, 201)
 
 

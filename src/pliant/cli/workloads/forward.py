@@ -6,9 +6,10 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -19,6 +20,9 @@ from pliant.cli.lazy import Command
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import Conflict, NotFound, PliantError
+
+if TYPE_CHECKING:
+    from pliant.client.session import Exec
 
 _FINAL = ("Completed", "Failed", "Stopped", "Deleting")
 LOOK_SECONDS = 1.0  # between two looks whether the workload still runs
@@ -95,17 +99,26 @@ def forward(
         return TIMED_OUT
     host = urlsplit(session.endpoint.url).hostname or "127.0.0.1"
     index = int(match[1]) if pod and (match := re.search(r"-(\d+)$", pod)) else 0
+    tunnelled = session.client.tunnelled(workload_id, pod)
+    task = f"pod {pod or name}"
     servers, points = [], []
     try:
         for local, target in wanted:
-            target += index
-            if local == target and host in ("127.0.0.1", "localhost"):
+            target += 0 if tunnelled else index
+            if not tunnelled and local == target and host in ("127.0.0.1", "localhost"):
                 click.echo(f"{name} runs on this machine: open http://localhost:{local}")
                 points.append(f"localhost:{local}")
                 continue
             server = _listen(session, address, local)
             servers.append(server)
-            threading.Thread(target=_serve, args=(server, (host, target)), daemon=True).start()
+            lead = (
+                partial(
+                    _tunnel, partial(session.client.open_port, workload_id, target, pod=pod), task, target
+                )
+                if tunnelled
+                else partial(_connect, (host, target))
+            )
+            threading.Thread(target=_serve, args=(server, lead), daemon=True).start()
             local = server.getsockname()[1]
             points.append(f"localhost:{local}")
             click.echo(f"Forwarding from {address}:{local} -> {target}")
@@ -158,17 +171,47 @@ def _listen(session: Session, address: str, port: int) -> socket.socket:
         ) from error
 
 
-def _serve(server: socket.socket, target: tuple[str, int]) -> None:
+def _serve(server: socket.socket, lead: Callable[[socket.socket], None]) -> None:
     """Accept until the server is closed."""
     while True:
         try:
             peer, _ = server.accept()
         except OSError:
             return
-        threading.Thread(target=_connect, args=(peer, target), daemon=True).start()
+        threading.Thread(target=lead, args=(peer,), daemon=True).start()
 
 
-def _connect(peer: socket.socket, target: tuple[str, int]) -> None:
+def _tunnel(connect: Callable[[], Exec], task: str, port: int, peer: socket.socket) -> None:
+    """One connection through the server: the task has an address of its own."""
+    try:
+        with peer:
+            way = connect()
+            threading.Thread(target=_send, args=(peer, way), daemon=True).start()
+            try:
+                with suppress(OSError):  # the local program may hang up
+                    for data in way.output():
+                        peer.sendall(data)
+                if way.exit_code():
+                    click.echo(f"No program answers on port {port} of {task}.", err=True)
+            finally:
+                with suppress(OSError):  # else it stays open while `_send` reads from it
+                    peer.shutdown(socket.SHUT_RDWR)
+                with closing(way):
+                    way.kill()
+    except PliantError as error:
+        click.echo(f"Port {port} of {task}: {error}", err=True)
+
+
+def _send(peer: socket.socket, way: Exec) -> None:
+    """All bytes to the task, then the end of them."""
+    with suppress(OSError, PliantError):  # either side may hang up
+        while data := peer.recv(65_536):
+            way.send(data)
+    with suppress(PliantError):
+        way.close_input()
+
+
+def _connect(target: tuple[str, int], peer: socket.socket) -> None:
     try:
         program = socket.create_connection(target)
     except OSError as error:

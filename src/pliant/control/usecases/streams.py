@@ -104,6 +104,19 @@ class Streams(Submissions):
         attempt, engine = self._running(identity, task)
         return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
 
+    def tunnels(self, identity: str, *, task: str = "") -> bool:
+        """True if a port of a running task is reached by `connect` only."""
+        return self._running(identity, task)[1].tunnels is not None
+
+    def connect(self, identity: str, port: int, *, task: str = "") -> Session:
+        """A connection to a program that listens in a running task. Raises ValueError and OSError."""
+        attempt, engine = self._running(identity, task)
+        if engine.tunnels is None:
+            raise BadRequest(
+                "Tasks listen on the ports of the server's own machine.", f"Connect to its port {port} there."
+            )
+        return engine.tunnels.connect(attempt, port)
+
     def signal(self, identity: str, number: int, user: str) -> int:
         """A signal to all processes of all tasks that run, which changes nothing else; how many tasks."""
         view = self.workload(identity)

@@ -23,7 +23,7 @@ from pliant.engines.kube.output import log_of
 from pliant.engines.kube.parts import USE, Parts, Sharing, in_parts
 from pliant.engines.kube.pods import Seen, refusal, seen
 from pliant.engines.kube.runs import Run, Steps
-from pliant.engines.kube.session import begin, signal_all
+from pliant.engines.kube.session import PodTunnels, begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
@@ -66,6 +66,7 @@ class KubeEngine(Afar):
         Without `sharing` no pod gets a part of a GPU."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
+        self.tunnels = PodTunnels(client, self._pod)
         self._secrets = SealedSecrets(self._cluster)
         self._clock, self._project_name = clock, project_name
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked

@@ -38,6 +38,7 @@ RIGHTS = (
     Right("", "pods/status", ("patch",), "why a pod waits"),
     Right("", "pods/log", ("get",), "pliant logs"),
     Right("", "pods/exec", ("get", "create"), "pliant exec"),
+    Right("", "pods/portforward", ("get", "create"), "pliant port-forward"),
     Right("", "namespaces", ("get", "create"), "those of projects"),
     Right("", "secrets", ("list", "get", "create", "update", "delete"), "values of environment variables"),
     Right("", "events", ("create",), "what is wrong with an object"),

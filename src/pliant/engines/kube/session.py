@@ -1,12 +1,14 @@
-"""A command inside a pod that reads nothing."""
+"""A command inside a pod that reads nothing; a connection to a program that listens in one."""
 
 import queue
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, cast
 
 from httpx2 import HTTPError
-from lightkube import Client
+from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
+from lightkube import ApiError, Client
 
 from pliant.engines.kube.pods import Seen
 from pliant.model.workload import AttemptId
@@ -37,7 +39,7 @@ class KubeSession:
                 stderr=stream,
             )
             self._code = done.exit_code
-        except HTTPError as error:
+        except (HTTPError, HTTPXWSException, ApiError) as error:
             self._told.put(f"{error}\n".encode())
             self._code = CANNOT_RUN
         finally:
@@ -91,6 +93,104 @@ def signal_all(client: Client, pod: Seen | None, attempt: AttemptId, number: int
         said += data or b""
     if session.exit_code():
         raise ValueError(said.decode(errors="replace").strip() or "the container has no `sh`")
+
+
+FORWARD = "v4.channel.k8s.io"
+"""Each message begins with its channel: 0 data, 1 an error. The first one of each channel tells the port."""
+
+DATA, ERROR = 0, 1
+LINGER = 30.0
+"""Seconds of silence after which a connection is over whose client has nothing more to send: the protocol has
+no word for that, and a program that waits for more would keep it open for ever."""
+
+PIECE = 32 * 1024  # bytes of one message
+NORMAL = 1000  # of a web socket that was closed
+
+
+class PodTunnels:
+    """See control.ports.Tunnels."""
+
+    def __init__(self, client: Client, pod_of: Callable[[AttemptId], Seen | None]) -> None:
+        self._client, self._pod_of = client, pod_of
+
+    def connect(self, attempt: AttemptId, port: int) -> "Tunnel":
+        pod = self._pod_of(attempt)
+        if pod is None or not pod.lives or pod.since is None:
+            raise ValueError(f"{attempt} is not running: nothing listens in it")
+        return Tunnel(self._client, pod, port)
+
+
+class Tunnel:
+    """See control.ports.Session: bytes of the program are its output. For one reader and one writer."""
+
+    def __init__(self, client: Client, pod: Seen, port: int) -> None:
+        """Raises OSError."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/portforward"
+        http = client._client._client
+        self._way = http.websocket(path, params={"ports": port}, subprotocols=[FORWARD])
+        self._lock = threading.Lock()
+        self._code: int | None = None
+        self._last = float("inf")  # when something was read after the last was written
+        self._named: set[int] = set()  # channels that have told the port
+        try:
+            self._socket = self._way.__enter__()
+        except WebSocketUpgradeError as error:
+            status = error.response.status_code
+            raise OSError(f"the cluster answered {status}: it refused the way to {pod.name}") from error
+        except (HTTPError, HTTPXWSException) as error:
+            raise OSError(f"the cluster does not lead to {pod.name}: {error}") from error
+
+    def read(self, timeout: float) -> bytes | None:
+        if self._code is not None:
+            return b""
+        try:
+            message = self._socket.receive_bytes(timeout)
+        except TimeoutError:
+            if time.monotonic() - self._last > LINGER:
+                self._end(0)
+            return None
+        except WebSocketDisconnect as left:
+            self._end(0 if left.code == NORMAL else CANNOT_RUN)
+            return b""
+        except HTTPXWSException:
+            self._end(CANNOT_RUN)
+            return b""
+        channel, data = message[0], message[1:]
+        if channel not in self._named:
+            self._named.add(channel)
+            return None
+        if channel == ERROR:
+            self._end(CANNOT_RUN)
+            return b""
+        self._last = time.monotonic() if self._last != float("inf") else self._last
+        return data or None
+
+    def write(self, data: bytes) -> None:
+        """Raises OSError if it is over."""
+        try:
+            for at in range(0, len(data), PIECE):
+                self._socket.send_bytes(bytes((DATA,)) + data[at : at + PIECE])
+        except (HTTPXWSException, HTTPError, RuntimeError) as error:
+            raise OSError("the connection is over") from error
+
+    def close_stdin(self) -> None:
+        self._last = time.monotonic()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """It has no terminal."""
+
+    def exit_code(self) -> int | None:
+        return self._code
+
+    def kill(self) -> None:
+        self._end(0)
+
+    def _end(self, code: int) -> None:
+        with self._lock:
+            if self._code is not None:
+                return
+            self._code = code
+        self._way.__exit__(None, None, None)
 
 
 class _Stream:

@@ -63,6 +63,7 @@ class LocalEngine:
     """See control.ports.Engine. The truth is on disk and in /proc: a new object over it goes on."""
 
     name = "local"
+    tunnels = None
 
     def __init__(
         self,
@@ -90,8 +91,7 @@ class LocalEngine:
         server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept;
         `occupants` gives pids by device as drivers count them; `cards` what is used of each real one;
         `fractions` holds tasks to their shares of GPUs; `rows` is what is kept with an order, so that a store
-        which was lost can take its attempt in again; `launcher` starts tasks, unless it is this account's.
-        """
+        which was lost can take its attempt in again; `launcher` starts tasks, unless this account does."""
         program, self.supervisor_notice = command() if supervisor is None else (tuple(supervisor), "")
         self._devices = devices
         self._layout = Layout(state)

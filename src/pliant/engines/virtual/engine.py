@@ -18,6 +18,7 @@ class VirtualEngine(Afar):
     """See control.ports.Engine. Facts come while the machines' timeline is moved, on the mover's thread."""
 
     name = "virtual"
+    tunnels = None
 
     def __init__(self, machines: Machines) -> None:
         self.machines = machines

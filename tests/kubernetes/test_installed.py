@@ -1,0 +1,286 @@
+"""The chart, installed: its servers run with its arguments, its secrets and the rights of its account
+alone, and the audit of the API server shows that they use every one of these rights.
+"""
+
+import json
+import shlex
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from examples.walkthrough import Stage
+from pliant.engines.kube.cluster import Cluster
+from pliant.engines.kube.connection import Connection
+from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.release import CHART, NAME, Release
+from tests.kubernetes.test_chart import define, wanted
+from tests.store.postgres import server
+
+ACCOUNT = f"system:serviceaccount:{NAME}:{NAME}"
+
+
+class Installed:
+    """A release, somebody who types at its server, and what was asked of the API server in its name."""
+
+    def __init__(self, release, stage, kubeconfig):
+        self.release, self.plane, self.stage, self.kubeconfig = release, release.plane, stage, kubeconfig
+
+    def begin(self, name):
+        """A server of it; `typed` goes there from now on."""
+        begun = self.release.begin(name)
+        self.stage.env |= self.release.env(begun)
+        return begun
+
+    def leads(self, name):
+        process = self.release.servers[name]
+
+        def found():
+            assert process.process.poll() is None, process.log.read_text()[-3000:]
+            return self.release.leading() == [name]
+
+        until(found, f"the service leads to {name}: {process.log}")
+
+    def typed(self, command):
+        done = self.stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def used(self):
+        """(group, resource, verb) -> HTTP statuses."""
+        found = {}
+        for line in (self.plane.folder / "audit.log").read_text().splitlines():
+            event = json.loads(line)
+            about = event.get("objectRef")
+            if event["user"]["username"] != ACCOUNT or about is None:
+                continue
+            part = f"/{about['subresource']}" if "subresource" in about else ""
+            key = (about.get("apiGroup", ""), about["resource"] + part, event["verb"])
+            found.setdefault(key, set()).add(event.get("responseStatus", {}).get("code"))
+        return found
+
+
+@pytest.fixture
+def installed(tmp_path):
+    with (
+        shared(tmp_path / "cluster", "audit", "podgroups") as plane,
+        tempfile.TemporaryDirectory(prefix="pliant-pg-") as folder,
+        server(Path(folder)) as database,
+    ):
+        labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
+        plane.add_node("n1", gpus=2, labels=labels)
+        for version, kind, plural in MADE[1:]:
+            define(plane, *version.split("/"), kind, plural)
+        define(plane, "scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+        release = Release(plane, tmp_path / "release", database.place().replace("@/", "@localhost/"))
+        release.install()
+        config = json.loads(plane.kubeconfig.read_text())
+        config["users"][0]["user"]["token"] = release.account()
+        config["contexts"][0]["context"]["namespace"] = NAME
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(config))
+        stage = Stage(tmp_path / "stage")
+        yield Installed(release, stage, kubeconfig)
+        release.end()
+        assert stage.close() == {}, "these processes outlived the test"
+
+
+def test_its_servers_run_take_turns_and_are_upgraded(installed):
+    """Each has the account, the secrets, the volumes and the read-only files that the chart gives it."""
+    typed, release, plane = installed.typed, installed.release, installed.plane
+
+    def running():
+        pods = plane.request("GET", "/api/v1/namespaces/default/pods")["items"]
+        return {
+            pod["metadata"]["name"]: pod["metadata"]["uid"]
+            for pod in pods
+            if pod["status"]["phase"] == "Running"
+        }
+
+    installed.begin("pliant-0")
+    installed.leads("pliant-0")
+    typed("runai submit first -i forever -g 1")
+    until(running, "it runs")
+    before = running()
+    installed.begin("pliant-1")
+    until(
+        lambda: installed.stage.run("curl -sf --cacert $PLIANT_CA $PLIANT_SERVER/readyz").code == 0,
+        "it is ready",
+    )
+    refused = installed.stage.run("PLIANT_TOKEN=wrong pliant list")
+    assert refused.code != 0 and running() == before
+
+    secrets = {name: release.secret(name) for name in ("pliant-auth", "pliant-tls")}
+    release.helm("upgrade", NAME, str(CHART), "--reuse-values", "--set=replicas=3")
+    assert release.object("deployments")["spec"]["replicas"] == 3
+    assert {name: release.secret(name) for name in secrets} == secrets, "tokens stay good"
+
+    release.servers["pliant-0"].end()
+    installed.leads("pliant-1")
+    assert "first" in typed("pliant list")
+    assert running() == before, "it did not notice"
+    typed("runai delete first")
+    until(lambda: not running(), "it is gone")
+
+    release.servers["pliant-1"].end()
+    release.helm("uninstall", NAME)
+    left = plane.kubectl("get", "-A", "-o", "name", "-l", f"app.kubernetes.io/instance={NAME}", LEFT)
+    assert [each for each in left.split() if not each.startswith("pod/")] == []
+    assert plane.get("/apis/pliant.dev/v1alpha1/projects/default") is not None, "Helm keeps definitions"
+
+
+LEFT = "clusterroles,clusterrolebindings,serviceaccounts,secrets,services,deployments,poddisruptionbudgets"
+
+
+def test_every_right_is_used_and_none_is_missing(installed):
+    typed, plane = installed.typed, installed.plane
+
+    def status(kind, name, place=""):
+        body = plane.get(f"/apis/pliant.dev/v1alpha1/{place}{kind}/{name}")
+        return (body or {}).get("status", {})
+
+    def accepted(kind, name):
+        said = [it["status"] for it in status(kind, name).get("conditions", ()) if it["type"] == "Accepted"]
+        return said == ["True"]
+
+    found = installed.stage.run(f"pliant doctor --kube --kubeconfig {installed.kubeconfig}")
+    assert found.code == 0 and "right pods/binding" in found.out, found.said
+    installed.begin("pliant-0")
+    installed.leads("pliant-0")
+
+    # what the server makes shows, and goes
+    typed("pliant department create d1 --quota 1")
+    typed("pliant project create team-a --quota 1")
+    typed("pliant project create gone --quota 0")
+    typed("pliant nodepool create p1 --label kind=fast")
+    for kind, name in (
+        ("departments", "d1"),
+        ("projects", "gone"),
+        ("projects", "team-a"),
+        ("nodepools", "p1"),
+    ):
+        until(lambda kind=kind, name=name: accepted(kind, name), f"{name} shows")
+    for kind, name in (("department", "d1"), ("project", "gone"), ("nodepool", "p1")):
+        typed(f"pliant {kind} delete {name}" + ("" if kind == "nodepool" else " --yes"))
+        until(
+            lambda kind=kind, name=name: plane.get(f"/apis/pliant.dev/v1alpha1/{kind}s/{name}") is None,
+            "gone",
+        )
+
+    # a pod with variables: made, bound, read, stopped, begun again, deleted
+    place = "namespaces/runai-team-a/"
+    typed("runai submit a1 -i forever -g 1 -p team-a -e GREETING=hello")
+    until(lambda: status("workloads", "a1", place).get("phase") == "Running", "it runs")
+    installed.stage.run("runai logs a1 -p team-a")
+    installed.stage.run("runai exec a1 -p team-a -- true")
+    installed.stage.run(f"python -c {shlex.quote(OPENS)}")
+    typed("runai suspend a1 -p team-a")
+    until(lambda: status("workloads", "a1", place).get("phase") == "Stopped", "it has stopped")
+    typed("runai resume a1 -p team-a")
+    until(lambda: status("workloads", "a1", place).get("phase") == "Running", "it runs again")
+    typed("runai delete a1 -p team-a")
+    until(lambda: plane.get(f"/apis/pliant.dev/v1alpha1/{place}workloads/a1") is None, "it is gone")
+
+    # what kubectl applies
+    objects = [
+        ("Department", "d2", {}, None),
+        ("Project", "team-b", {"department": "d2"}, None),
+        ("NodePool", "p2", {"labelKey": "kind", "labelValue": "slow"}, None),
+        ("Workload", "w2", {"image": "forever"}, "runai-team-a"),
+    ]
+    for kind, name, spec, namespace in objects:
+        where = f"namespaces/{namespace}/" if namespace else ""
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+        body = {"apiVersion": "pliant.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        plane.request("POST", f"/apis/pliant.dev/v1alpha1/{where}{kind.lower()}s", body)
+        until(
+            lambda kind=kind, name=name, where=where: status(f"{kind.lower()}s", name, where),
+            f"{name} is seen",
+        )
+
+    # pods of others, and one that cannot be taken in
+    pods = "/api/v1/namespaces/runai-team-a/pods"
+    limits = {"limits": {"nvidia.com/gpu": "9"}}
+    owners = {}
+    for version, kind, plural in MADE:
+        spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
+        owners[kind] = add_owner(plane, version, kind, plural, spec if kind == "Job" else {})
+        if kind != "LeaderWorkerSet":
+            labels = {"ray.io/group": "headgroup"} if kind == "RayCluster" else {}
+            add_pod(plane, pods, kind.lower(), limits, labels=labels, ownerReferences=[owners[kind]])
+    template = {"metadata": {"labels": {"a": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    spec = {"serviceName": "a", "selector": {"matchLabels": {"a": "a"}}, "template": template}
+    between = add_owner(plane, "apps/v1", "StatefulSet", "statefulsets", spec, owners["LeaderWorkerSet"])
+    labels = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+    add_pod(plane, pods, "leader", limits, labels=labels, ownerReferences=[between])
+    add_pod(plane, pods, "plugin", limits, labels={"scheduling.x-k8s.io/pod-group": "none"})
+    add_pod(plane, pods, "upstream", limits, spec={"schedulingGroup": {"podGroupName": "none"}})
+    add_pod(plane, pods, "odd", limits, annotations={"gpu-fraction": "0.5"})
+
+    def told(name):
+        said = (plane.get(f"{pods}/{name}") or {}).get("status", {}).get("conditions", ())
+        return any(it["type"] == "PodScheduled" for it in said)
+
+    names = {kind.lower() for _, kind, _ in MADE} - {"leaderworkerset"} | {"leader"}
+    for name in ("odd", "plugin", "upstream", *sorted(names)):
+        until(lambda name=name: told(name), f"{name} is told why it waits")
+
+    # what only a race between two servers does
+    connection = Connection(installed.kubeconfig)
+    cluster = Cluster(connection.client, "another")
+    body = {"metadata": {"name": "twice", "namespace": "runai-team-a"}}
+    body["spec"] = {"schedulerName": "another", "containers": [{"name": "main", "image": "forever"}]}
+    assert cluster.create(body).uid == cluster.create(body).uid
+    connection.close()
+
+    installed.release.servers["pliant-0"].end()
+    installed.begin("pliant-1")
+    installed.leads("pliant-1")
+    until(lambda: {"update", "get", "create"} <= verbs(installed.used(), "leases"), "its lease is raised")
+    installed.release.servers["pliant-1"].end()
+    used = installed.used()
+    refused = {key: codes for key, codes in used.items() if 403 in codes}
+    assert refused == {}
+    assert set(used) - DOCTOR == wanted() - BESIDE
+
+
+OPENS = """
+from pliant.client import Client
+client = Client.connect()
+client.open_port(next(each["id"] for each in client.workloads("team-a")), 80)
+"""
+
+BESIDE = {("", "pods/exec", "create"), ("", "pods/portforward", "create")}
+"""Asked of the authorizer beside `get` for a web socket; the audit has no line of its own for that."""
+
+DOCTOR = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
+"""What `pliant doctor --kube` asks besides; everybody may."""
+
+
+def verbs(used, resource):
+    return {verb for _, name, verb in used if name == resource}
+
+
+MADE = (
+    ("batch/v1", "Job", "jobs"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
+    ("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
+    ("ray.io/v1", "RayCluster", "rayclusters"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets"),
+)
+"""Kinds that make pods and whose objects the server reads."""
+
+
+def add_owner(plane, version, kind, plural, spec, above=None):
+    metadata = {"name": "o", "ownerReferences": [above] if above else []}
+    body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    made = plane.request("POST", f"/apis/{version}/namespaces/runai-team-a/{plural}", body)["metadata"]
+    return {"apiVersion": version, "kind": kind, "name": "o", "uid": made["uid"], "controller": True}
+
+
+def add_pod(plane, pods, name, resources, spec=None, **metadata):
+    container = {"name": "train", "image": "forever", "resources": resources}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}}
+    own = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
+    plane.request("POST", pods, {**body, "spec": {**own, **(spec or {})}})
