@@ -1,5 +1,6 @@
 """What every test gets: a report of what was left out, Ctrl-C, Hypothesis that is the same everywhere."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["tests.house.gaps"]
+
+gc.disable()  # until all is collected: imports make many objects and no garbage
 
 # A busy machine is no failure, nor is a variable that CI sets; what is built is judged by the same examples
 # every time. New ones are looked for by `make test-long`.
@@ -30,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW & set(item.path.relative_to(Path(__file__).parent).parts[:1]):
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # what is there now stays: no test looks through it for garbage
+    gc.enable()
 
 
 # In the background of a shell it is ignored, and so it would be by every program that a test starts.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from examples.walkthrough import Stage
 from tests.house.gaps import gap
@@ -81,31 +81,55 @@ class Reading:
             self.wrong.append(f"another host: {url}")
 
 
-@pytest.fixture
-def anew(browser: Browser, stage: Stage) -> Iterator[Page]:
-    """A page of a browser that was never here."""
+def profile(browser: Browser, stage: Stage) -> BrowserContext:
+    """Of a browser that was never here."""
     context = browser.new_context(
         base_url=url_of(stage),
         viewport={"width": 1360, "height": 900},
         reduced_motion="reduce",
     )
     context.set_default_timeout(PATIENCE)
+    return context
+
+
+@contextmanager
+def read(context: BrowserContext, stage: Stage) -> Iterator[Page]:
+    """A page that does nothing which it must never do."""
     page = context.new_page()
     reading = Reading(page, url_of(stage))
     page.reading = reading  # type: ignore[attr-defined]
     yield page
-    context.close()
+    page.close()
     assert reading.wrong == []
 
 
 @pytest.fixture
-def page(anew: Page, stage: Stage) -> Page:
+def anew(browser: Browser, stage: Stage) -> Iterator[Page]:
+    """A page of a browser that was never here."""
+    context = profile(browser, stage)
+    with read(context, stage) as page:
+        yield page
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def known(browser: Browser, stage: Stage) -> Iterator[BrowserContext]:
+    """A browser that has loaded and compiled what pages need: without it that is most of many a test."""
+    context = profile(browser, stage)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(known: BrowserContext, stage: Stage) -> Iterator[Page]:
     """The table of workloads, logged in by a one-time link."""
     done = stage.run("pliant console --print-url")
     assert done.code == 0, done.said
-    anew.goto(done.out.strip())
-    expect(anew.get_by_role("heading", name="Workloads")).to_be_visible()
-    return anew
+    known.clear_cookies()
+    with read(known, stage) as page:
+        page.goto(done.out.strip())
+        expect(page.get_by_role("heading", name="Workloads")).to_be_visible()
+        yield page
 
 
 def typed(stage: Stage, command: str) -> str:

@@ -33,6 +33,10 @@ class Served:
         self._process.join()
         return self._process.exitcode
 
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
         self._process.kill()
 

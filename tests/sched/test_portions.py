@@ -236,7 +236,7 @@ def test_a_started_shrink_is_not_undone_when_its_cause_goes_away():
 
 
 def test_a_portion_that_fits_nowhere_refuses_none_of_another_kind():
-    """What is asked for after a start is known for a moment only: its kind must not be taken for another's."""
+    """What is asked for after a start is known for a moment only: its kind is no other's."""
     count = 20
     there = [f"a{i} a g1 x1-2 type=a p90" for i in range(count)]  # their second tasks fit nowhere
     here = [f"b{i} a g1 x1-2 type=b" for i in range(count)]
