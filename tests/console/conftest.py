@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from examples.walkthrough import Stage
 from tests.house.gaps import gap
 
-PATIENCE = 60_000
+PATIENCE = 120_000
 """Milliseconds within which a page must show what is expected: only a page that never does fails."""
 
 expect.set_options(timeout=PATIENCE)
