@@ -2,6 +2,7 @@
 
 import gc
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,6 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["tests.house.gaps"]
-
-gc.disable()  # until all is collected: imports make many objects and no garbage
 
 # A busy machine is no failure, nor is a variable that CI sets; what is built is judged by the same examples
 # every time. New ones are looked for by `make test-long`.
@@ -35,10 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()  # what is there now stays: no test looks through it for garbage
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()  # imports make many objects and no garbage
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()  # what is there now stays: no test looks through it for garbage
+        gc.enable()
 
 
 # In the background of a shell it is ignored, and so it would be by every program that a test starts.
