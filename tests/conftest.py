@@ -1,6 +1,8 @@
 """What every test gets: a report of what was left out, Ctrl-C, Hypothesis that is the same everywhere."""
 
+import gc
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW & set(item.path.relative_to(Path(__file__).parent).parts[:1]):
             item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()  # imports make many objects and no garbage
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()  # what is there now stays: no test looks through it for garbage
+        gc.enable()
 
 
 # In the background of a shell it is ignored, and so it would be by every program that a test starts.

@@ -15,7 +15,7 @@ import pytest
 
 from pliant.api.app import ROUTERS, ServerInfo, create_app
 from pliant.api.front import Front
-from pliant.api.guard import flat, needs_of
+from pliant.api.guard import needs_of
 from pliant.api.peer import listen
 from pliant.control.usecases.changes import QueueChange
 from pliant.model.identity import AccessKey, AccessRule, subject_of
@@ -61,7 +61,7 @@ TABLE = table()
 
 
 def test_the_table_names_every_route_once_and_its_right():
-    routes = list(flat([route for router in ROUTERS for route in router.routes]))
+    routes = [route for router in ROUTERS for route in router.routes]
     found = {(method, route.path): needs_of(route).right for route in routes for method in route.methods}
     told = {(row.method, row.path): "open" if row.sort == "near" else row.right for row in TABLE}
     assert len(told) == len(TABLE), "a route is named twice"

@@ -1,8 +1,6 @@
 """Two servers over one PostgreSQL and one state folder. Who leads is read from what they write down."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +10,7 @@ from typing import Any, TypeVar
 from pliant.client import Client
 from pliant.client.errors import NotFound, PliantError
 from pliant.client.locate import local_token, server_record
+from tests.crash.forked import Served
 from tests.crash.rig import Rig
 
 T = TypeVar("T")
@@ -26,19 +25,13 @@ class Pair(Rig):
     def __init__(self, folder: Path, database: str, simulate: str = "1x4") -> None:
         super().__init__(folder, simulate)
         self.database = database
-        self.servers: dict[int, subprocess.Popen[bytes]] = {}
+        self.servers: dict[int, Served] = {}
 
     def serve(self, *options: str, halt: str = "") -> int:
         """Start a server; its pid, which it keeps when it steps back."""
-        command = [sys.executable, "-m", "pliant.app", "serve", "--state", str(self.state), *options]
-        with (self.state.parent / "server.log").open("ab") as log:
-            server = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PLIANT_HALT": halt},
-            )
+        log = self.state.parent / "server.log"
+        words = ["serve", "--state", str(self.state), *options]
+        server = Served(words, log, os.environ | {"PLIANT_HALT": halt})
         self.servers[server.pid] = server
         return server.pid
 

@@ -5,8 +5,6 @@ The truth is read from /proc and from the journal to which every attempt appends
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from typing import Any, TypeVar
 from pliant.client import Client
 from pliant.client.errors import PliantError
 from pliant.client.locate import server_record
+from tests.crash.forked import Served
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ class Rig:
         self.journal = folder / "journal"
         self.journal.touch()
         self.simulate = simulate
-        self.server: subprocess.Popen[bytes] | None = None
+        self.server: Served | None = None
         self.submitted: dict[str, str] = {}  # name -> id of every workload that was accepted and not deleted
 
     # -- the server --------------------------------------------------------------------------------
@@ -50,14 +49,9 @@ class Rig:
         self, halt: str = "", *, take_over: bool = False, wait: bool = True, unknown: str = "refuse"
     ) -> None:
         """Start a server; `halt` is the value of PLIANT_HALT, `unknown` what it does with unknown tasks."""
-        command = [sys.executable, "-m", "pliant.app", "serve", "--state", str(self.state)]
-        command += ["--simulate", self.simulate, *(["--take-over"] if take_over else [])]
-        command += ["--unknown", unknown]
-        log = (self.state.parent / "server.log").open("ab")
-        self.server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PLIANT_HALT": halt}
-        )
-        log.close()
+        words = ["serve", "--state", str(self.state), "--simulate", self.simulate]
+        words += [*(["--take-over"] if take_over else []), "--unknown", unknown]
+        self.server = Served(words, self.state.parent / "server.log", os.environ | {"PLIANT_HALT": halt})
         if wait:
             self.until(lambda: self.ready() or self.server is None or self.server.poll() is not None, "ready")
 

@@ -113,7 +113,7 @@ def at(events: list[Any], words: str) -> str:
     return next(event["createdAt"] for event in events if words in event["message"])
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: Stage) -> None:
     stage, low, high = cluster, "low-prio-job", "high-prio-job"
     submit(stage, low, 6000, 2, "low-priority")
@@ -151,7 +151,7 @@ def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: 
     check(stage, high, 600)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
     stage = cluster
     submit(stage, "job", 6000, 2, "low-priority")  # far from its end until it is told to hurry
@@ -178,7 +178,7 @@ def _pid(stage: Stage, task: str, role: str) -> int:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_user_s_error_ends_the_job_and_is_shown(cluster: Stage) -> None:
     folder = cluster.home / "bad"
     folder.mkdir()

@@ -16,7 +16,7 @@ def typed(stage: Stage, command: str) -> None:
     assert done.code == 0, f"{command}: {done.said}"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_it_is_resized_live_and_loses_no_step(stage: Stage) -> None:
     typed(stage, "pliant up --simulate 1x2")
     typed(stage, "pliant project create team-a --quota 2")

@@ -36,7 +36,7 @@ def losses(text: str) -> list[tuple[int, float]]:
     return [(int(step), float(loss)) for step, loss in re.findall(r"^step=(\d+) loss=([\d.]+)", text, re.M)]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_losses_are_those_of_numpy() -> None:
     expected, found = losses(run().stdout), losses(run(QUICKSTART_LIBRARY="pliant.train").stdout)
     assert [step for step, _ in found] == list(range(20))

@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 
+from pliant.sched.cycle import decide
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
-from tests.sched.worlds import world
+from tests.sched.worlds import NOW, world
 
 
 @pytest.mark.parametrize(
@@ -231,3 +233,15 @@ def test_a_started_shrink_is_not_undone_when_its_cause_goes_away():
     t.delete("f")
     t.settle(wait=60_000)
     assert t.rows() == ["e Running 2 n1"] and t.attempts("e") == 2
+
+
+def test_a_portion_that_fits_nowhere_refuses_none_of_another_kind():
+    """What is asked for after a start is known for a moment only: its kind is no other's."""
+    count = 20
+    there = [f"a{i} a g1 x1-2 type=a p90" for i in range(count)]  # their second tasks fit nowhere
+    here = [f"b{i} a g1 x1-2 type=b" for i in range(count)]
+    scene = world(f"n1:{count}:type=a n2:{2 * count}:type=b", f"a={4 * count}", *there, *here)
+    started = {task.key for task in decide(scene.world(), NOW, Settings()).tasks}
+    assert {key for key in started if key[0].startswith("b")} == {
+        (f"b{i}", f"main-{task}") for i in range(count) for task in range(2)
+    }

@@ -21,7 +21,7 @@ from tests.house.seeds import seed_or
 from tests.store.samples import running
 
 KILLS = 15  # per store
-PATIENCE = 60  # seconds for a process to end
+PATIENCE = 180  # seconds for a process to end
 
 
 class Writer:

@@ -109,7 +109,7 @@ def test_the_gradient_is_that_of_the_whole_batch(weigh: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_gradient_for_all_batches_workers_and_caps() -> None:
     """Exhaustively, on gradients per record that are known: a linear model's in float64."""
     dice = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from pliant.train.data.order import Order
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 
 SPEC = {
     "records": 250,

@@ -24,7 +24,7 @@ from tests.train.test_master import Rig, rig
 from tests.train.zygote import Zygote
 
 __all__ = ["rig"]
-pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 
 
 def test_1_trailing_records_are_applied_not_forgotten() -> None:

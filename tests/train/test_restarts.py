@@ -15,7 +15,7 @@ from tests.train.test_churn import check
 from tests.train.test_parity import fixed, spec
 from tests.train.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 
 
 def test_full_restart_on_another_size_gives_the_same_losses(zygote: Zygote, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pliant.train.worker.reading import _die_with_the_trainer
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 SCRIPT = Path(__file__).with_name("slips.py")
 
 

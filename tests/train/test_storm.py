@@ -15,7 +15,7 @@ from tests.train.jobs import PATIENT, Running
 from tests.train.test_churn import check
 from tests.train.zygote import Zygote
 
-pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 EPOCH_STEPS = 8
 QUICK = replace(PATIENT, silence=1_500, reconnect=500, adopt=3_000)  # SIGSTOP is to be noticed
 

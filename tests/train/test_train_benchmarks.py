@@ -11,7 +11,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "rows"), [("train_pauses", 7), ("train_throughput", 5)])
 def test_tiny(name: str, rows: int, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -1,6 +1,7 @@
 """Sentences that had to be read twice, and what is said instead: the old is nowhere, the new one is used."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -63,6 +64,7 @@ PAIRS = [
 ]
 
 
+@functools.cache
 def texts() -> str:
     """All strings of the product, the sentences about decisions, README and docs, without line breaks."""
     found = [
@@ -83,10 +85,7 @@ def texts() -> str:
     return "\n".join(re.sub(r"\s+", " ", text) for text in found)
 
 
-TEXTS = texts()
-
-
 @pytest.mark.parametrize(("before", "after"), PAIRS, ids=[str(number) for number in range(1, len(PAIRS) + 1)])
 def test_a_pair_is_applied(before: str, after: str) -> None:
-    assert before not in TEXTS
-    assert re.search(after, TEXTS), after
+    assert before not in texts()
+    assert re.search(after, texts()), after

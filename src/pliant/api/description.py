@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
 from pliant.api.examples import illustrate
-from pliant.api.guard import flat
 from pliant.api.models import answer_type
 from pliant.api.repeats import BY_THEMSELVES, takes_key
 from pliant.api.responses.encoding import ANSWERED, SCHEMA
@@ -65,7 +64,7 @@ class Api(FastAPI):
             schemas |= made.pop("$defs", {}) | {kind.__name__: made}
         tried = {
             (route.path, method.lower())
-            for route in flat(self.routes)
+            for route in self.routes
             if isinstance(route, APIRoute) and rehearsed(route)
             for method in route.methods or ()
         }

@@ -201,15 +201,8 @@ def needs_of(route: BaseRoute) -> Needs | None:
     return next(_needs(route.dependant), None) if isinstance(route, APIRoute) else None
 
 
-def flat(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
-    """Routes with those of included routers in their place."""
-    for route in routes:
-        inner = getattr(route, "original_router", None)
-        yield from flat(inner.routes) if inner is not None else (route,)
-
-
 def check_routes(routes: Iterable[BaseRoute]) -> None:
     """Raise RuntimeError if a route names no right."""
-    bare = [getattr(route, "path", str(route)) for route in flat(routes) if needs_of(route) is None]
+    bare = [getattr(route, "path", str(route)) for route in routes if needs_of(route) is None]
     if bare:
         raise RuntimeError(f"These routes name no permission: {', '.join(bare)}")

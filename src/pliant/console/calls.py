@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from nicegui.json import loads  # a quarter of the standard library's time
+from orjson import loads  # a quarter of the standard library's time
 from starlette.types import ASGIApp, Message
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        return loads(self.body.decode()) if self.body else None
+        return loads(self.body) if self.body else None
 
 
 class Calls:

@@ -1,0 +1,55 @@
+"""Starts servers by fork from a process that has imported all of one: 2 s of processor time saved for each.
+
+Everything else is as if `python -m pliant.app ...` were typed: a process of its own with its own pid.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["pliant.app"])
+
+
+class Served:
+    """A server with the part of Popen's interface that a Rig needs."""
+
+    def __init__(self, words: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        """`words`: of the command line after `python -m pliant.app`."""
+        self._process: ForkServerProcess = _FORKS.Process(
+            target=_serve, args=(tuple(words), str(log), dict(env), os.getcwd())
+        )
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def _serve(words: tuple[str, ...], log: str, env: dict[str, str], folder: str) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.argv = ["pliant.app", *words]
+    from pliant.app import main
+
+    sys.exit(main(words))
