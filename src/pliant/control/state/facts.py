@@ -117,7 +117,7 @@ class FactBook:
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
-        if OWNER_GONE in end.error and workload.desired is Desired.RUNNING:
+        if end.error.endswith(f": {OWNER_GONE}") and workload.desired is Desired.RUNNING:
             workload = replace(workload, desired=Desired.STOPPED)
             self._state.put(draft, workload)
             draft.event(attempt.workload, EventKind.SUSPENDED, f"Suspended: {end.error}.", who="server")
