@@ -68,7 +68,7 @@ def test_woken_server_finds_itself_replaced(rig: Rig) -> None:
         sleeper.send_signal(signal.SIGCONT)
     rig.delete("job")  # both servers see its end; the woken one may not record it
     rig.until(lambda: sleeper.poll() is not None, "the woken server exits")
-    assert sleeper.returncode == 9
+    assert sleeper.poll() == 9
     rig.submit("second", 1)
     rig.settled({"second": "Running"})
     rig.verify()
