@@ -159,8 +159,18 @@ def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
     until(lambda: item(stage, "job")["progress"]["world"] == 2, "two workers train", PATIENCE)
     agent, worker = (_pid(stage, "worker-1", role) for role in ("worker", "run"))
     os.kill(agent, signal.SIGKILL)
-    again = {"master": "Running", "worker-0": "Running", "worker-2": "Running"}
-    until(lambda: pods(stage, "job") == again, "another worker", PATIENCE)
+
+    def another() -> bool:
+        """On a busy machine the first one may be given up as well before it trains."""
+        there = pods(stage, "job")
+        others = there.keys() - {"master", "worker-0", "worker-1"}
+        return len(there) == 3 and len(others) == 1 and set(there.values()) == {"Running"}
+
+    try:
+        until(another, "another worker", 2 * PATIENCE)
+    except AssertionError:
+        print(pods(stage, "job"), agent, worker, typed(stage, "pliant describe job job"))
+        raise
     hurry(stage, "job")
     until(lambda: item(stage, "job")["phase"] == "Completed", "it is over", PATIENCE)
     check(stage, "job", 6000, killed={worker})
