@@ -176,7 +176,7 @@ class Renderer:
         made.encoded = made.encoded or encode(made.item)
         return made.encoded
 
-    def _rendered(self, view: WorkloadView) -> "Rendered":
+    def _rendered(self, view: WorkloadView) -> Rendered:
         identity = view.workload.id
         made = self._made.get(identity)
         if made is None:
