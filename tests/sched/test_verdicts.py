@@ -209,6 +209,15 @@ def test_a_missing_wanted_portion_has_a_reason():
     assert t.verdict("e").reason.code in ("no-capacity", "not-entitled")
 
 
+def test_what_is_short_for_all_tasks_together_is_named_though_each_has_a_node():
+    """Two of them: the GPUs are there, the cores for both are not."""
+    cores = settled("n1:2", "a=2").world.nodes["n1"].free_cpu
+    t = settled("n1:2", "a=2", f"f a c{cores // 2000} @n1", f"w a g1 c{cores // 3000} x2")
+    code, numbers = _why(t, "w")
+    assert (code, numbers["short_of"]) == ("no-capacity", "cpu")
+    assert numbers["asked"] > numbers["free_all"]
+
+
 def test_what_never_fits_names_gpus_first():
     t = settled("n1:2", "a=2", "x a g1000000 c1000000", "y a g1 c1000000")
     assert [t.verdict(name).reason.short_of for name in "xy"] == ["gpu", "cpu"]

@@ -286,7 +286,7 @@ def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
 
 
 def _short_of(block: Block, cls: NodeClass) -> str:
-    """The resource that is short: GPUs unless some node has enough of them."""
+    """The resource that is short: GPUs, unless there are enough on a node, or on all nodes together."""
     for part in block.chunk.parts:
         request = part.request
         enough = [node for node in cls.nodes.values() if node.free >= request.devices]
@@ -295,6 +295,10 @@ def _short_of(block: Block, cls: NodeClass) -> str:
                 return "cpu"
             if all(node.free_memory < request.memory for node in enough):
                 return "memory"
+    if block.adding.gpu <= _all(cls, "gpu"):
+        for resource in ("cpu", "memory"):
+            if getattr(block.adding, resource) > _all(cls, resource):
+                return resource
     return "gpu" if block.adding.gpu else "cpu"
 
 
