@@ -61,14 +61,19 @@ def make_backend(
     kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
     scheduler = options.scheduler or saved.settings.get("scheduler", "")
     image = options.share_image or saved.settings.get("share-image", "")
+    images = options.images or tuple(json.loads(saved.settings.get("images", "[]")))
     kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": scheduler}
-    kept["share-image"] = image
+    kept |= {"share-image": image, "images": json.dumps([*images])}
     layout = Layout(options.state)
     owner = launcher.attempt_of if isinstance(launcher, BoxLauncher) else partial(owner_of, layout)
     if kubeconfig:
         project, now = around.project_name, clock.now
-        engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, image, pod_conf)
+        engine: Engine = kube_engine(
+            kubeconfig, cluster.uuid, scheduler, project, now, image, pod_conf, images
+        )
         return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept)
+    if options.images or options.share_image:
+        raise ValueError("--image and --share-image are for clusters: add --kubeconfig FILE.")
     found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
     shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=around.report)
     engine = LocalEngine(

@@ -20,6 +20,7 @@ class Options:
     simulate: tuple[str, ...] = ()
     kubeconfig: Path | None = None  # of the cluster whose nodes are shared; None: as the last server
     scheduler: str | None = None  # the name by which pods ask for this server; None: as the last server
+    images: tuple[str, ...] = ()  # NAME=IMAGE: what a cluster pulls for NAME; empty: as the last server
     share_image: str | None = None  # of Pliant, for parts of GPUs of a cluster; None: as the last server
     host: str = "127.0.0.1"
     port: int = 0
@@ -54,6 +55,7 @@ class Options:
             simulate=tuple(given.simulate),
             kubeconfig=Path(OWN) if given.in_cluster else given.kubeconfig and given.kubeconfig.absolute(),
             scheduler=given.scheduler_name,
+            images=tuple(given.image),
             share_image=given.share_image,
             host=given.host,
             port=given.port,
@@ -90,6 +92,9 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         "--in-cluster", action="store_true", help="share the GPUs of the cluster it is a pod of"
     )
     serve.add_argument("--scheduler-name", help="take in pods that name this as their scheduler")
+    serve.add_argument(
+        "--image", action="append", default=[], help="NAME=IMAGE: what a cluster pulls for NAME"
+    )
     serve.add_argument("--share-image", help="image of Pliant, for pods with parts of GPUs")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)

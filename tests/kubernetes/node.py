@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.house.gaps import gap
-from tests.kubernetes.control_plane import SETUP, ControlPlane, pieces, until
+from tests.kubernetes.control_plane import ROOT, SETUP, ControlPlane, pieces, until
 from tests.kubernetes.keeper import die_with_parent, free_ports
 
 NAME = "localhost"  # by which the API server reaches the kubelet
 PAUSE = "localhost/pause:1"
 CGROUPS = Path("/sys/fs/cgroup")
+SUBNET = "10.88"
+DNS = f"{SUBNET}.255.1"
 RUN, LIB = "/run/containerd", "/var/lib/kubelet"  # the programs have these paths built in
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox", "kubelet", "plugin")
 
@@ -105,16 +108,26 @@ def image(
 
 
 @contextmanager
-def node(plane: ControlPlane, folder: Path, images: Sequence[Path], gpus: Sequence[str]) -> Iterator[None]:
-    """It is ready, has these images, and its GPUs have these UUIDs."""
+def node(
+    plane: ControlPlane,
+    folder: Path,
+    images: Sequence[Path],
+    gpus: Sequence[str],
+    lends: Sequence[Path] = (),
+) -> Iterator[None]:
+    """It is ready, has these images, and its GPUs have these UUIDs. Every container sees the folders that it
+    `lends`, where they are here, and may only read them."""
     binaries, group = programs(), f"pliant-test-{os.getpid()}"
     for each in ("kubelet", "sysctl", "cni", "logs", "containerd"):
         (folder / each).mkdir(parents=True)
     for name, value in SYSCTLS.items():
         (folder / "sysctl" / name.replace("/", "_")).write_text(value)
     pause = image(PAUSE, {}, folder / "pause.tar", entry=["sh", "-c", "while :; do sleep 3600; done"])
-    _settings(folder, group)
+    _settings(folder, binaries, group, lends)
     _make_groups(group)
+    told = {"url": plane.url, "token": plane.token, "folder": str(plane.folder), "pieces": str(plane.pieces)}
+    (folder / "plane.json").write_text(json.dumps(told))
+    names = f"{sys.executable} -m tests.kubernetes.names /run/netns/pods {DNS} {folder}/plane.json"
     script = [
         "set -e",
         "mount --make-rshared /",
@@ -126,18 +139,23 @@ def node(plane: ControlPlane, folder: Path, images: Sequence[Path], gpus: Sequen
         f"containerd --config {folder}/containerd.toml >{folder}/containerd.log 2>&1 &",
         "for _ in $(seq 600); do ctr version >/dev/null 2>&1 && break; sleep 0.1; done",
         *(f"ctr --namespace k8s.io images import {each} >/dev/null" for each in (pause, *images)),
+        "ip netns add pods",
+        "ip -n pods link set lo up",
+        "ip -n pods link add pods type bridge",
+        f"ip -n pods addr add {DNS}/16 dev pods",
+        "ip -n pods link set pods up",
+        f"{names} >{folder}/names.log 2>&1 &",
         f"mkdir -p {LIB}/device-plugins",
         f"plugin {LIB}/device-plugins {' '.join(gpus)} >{folder}/plugin.log 2>&1 &",
         f"exec kubelet --config={folder}/kubelet.json --kubeconfig={plane.kubeconfig}"
         f" --hostname-override={NAME} --cert-dir={folder}/certificates",
     ]
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(binaries)}
     log = folder / "kubelet.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
             [*command, "bash", "-c", "\n".join(script)],
-            env={**os.environ, **environment},
+            env=_own(binaries),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=said,
@@ -162,7 +180,42 @@ def node(plane: ControlPlane, folder: Path, images: Sequence[Path], gpus: Sequen
         shutil.rmtree(folder / "containerd", ignore_errors=True)  # copies of images
 
 
-def _settings(folder: Path, group: str) -> None:
+LOOPBACK = """#!/bin/sh
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+ADD)
+  nsenter --net="$CNI_NETNS" ip link set lo up
+  echo '{"cniVersion":"0.4.0"}' ;;
+esac
+"""
+PODS = """#!/bin/sh
+# Pods have a network of their own: they reach one another and the names, and nobody else does.
+set -e
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
+ADD)
+  exec 9>>"$0.given"
+  flock 9
+  echo >&9
+  count=$(wc -l <"$0.given")
+  address=SUBNET.$((count / 250)).$((count % 250 + 2))
+  own=$(basename "$CNI_NETNS")
+  ip -n pods link add "v$count" type veth peer name eth0 netns "$own"
+  ip -n pods link set "v$count" master pods up
+  ip -n "$own" addr add "$address/16" dev eth0
+  ip -n "$own" link set eth0 up
+  echo '{"cniVersion":"0.4.0","ips":[{"version":"4","address":"'$address'/16"}]}' ;;
+esac
+"""
+
+
+def _own(binaries: Path) -> dict[str, str]:
+    """The environment of these programs."""
+    path = f"{binaries}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "LD_LIBRARY_PATH": str(binaries), "PYTHONPATH": str(ROOT)}
+
+
+def _settings(folder: Path, binaries: Path, group: str, lends: Sequence[Path]) -> None:
     cri = "plugins.'io.containerd.grpc.v1.cri'"
     unused = ["snapshotter.v1.btrfs", "snapshotter.v1.zfs", "snapshotter.v1.aufs", "snapshotter.v1.devmapper"]
     unused += ["internal.v1.opt", "internal.v1.tracing", "tracing.processor.v1.otlp"]
@@ -183,23 +236,28 @@ disabled_plugins = {json.dumps([f"io.containerd.{each}" for each in unused])}
   default_runtime_name = "runc"
 [{cri}.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = "{folder}/spec.json"
 [{cri}.containerd.runtimes.runc.options]
   SystemdCgroup = false
 """)
-    network = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "no-network"}]}
-    (folder / "cni" / "10-none.conflist").write_text(json.dumps(network))
-    for name in ("no-network", "loopback"):  # containerd asks for the second one by itself
+    network = {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "pods"}]}
+    (folder / "cni" / "10-pods.conflist").write_text(json.dumps(network))
+    for name, text in (
+        ("pods", PODS),
+        ("loopback", LOOPBACK),
+    ):  # containerd asks for the second one by itself
         plugin = folder / "cni" / name
-        plugin.write_text("""#!/bin/sh
-# Every pod has a loopback of its own and an address that nobody reaches.
-case "$CNI_COMMAND" in
-VERSION) echo '{"cniVersion":"0.4.0","supportedVersions":["0.3.1","0.4.0"]}' ;;
-ADD)
-  nsenter --net="$CNI_NETNS" busybox ip link set lo up
-  echo '{"cniVersion":"0.4.0","ips":[{"version":"4","address":"127.1.0.2/32"}]}' ;;
-esac
-""")
+        plugin.write_text(text.replace("SUBNET", SUBNET))
         plugin.chmod(0o755)
+    said = subprocess.run(
+        ["ctr", "oci", "spec"], check=True, stdout=subprocess.PIPE, env=_own(binaries)
+    ).stdout
+    spec = json.loads(said)
+    options = ["rbind", "ro"]
+    spec["mounts"] += [
+        {"destination": str(it), "source": str(it), "type": "bind", "options": options} for it in lends
+    ]
+    (folder / "spec.json").write_text(json.dumps(spec))
     (folder / "resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())  # it may lie below /run
     (port,) = free_ports(1)
     kubelet = {
@@ -220,6 +278,8 @@ esac
         "containerRuntimeEndpoint": f"unix://{RUN}/containerd.sock",
         "podLogsDir": f"{folder}/logs",
         "resolvConf": f"{folder}/resolv.conf",
+        "clusterDNS": [DNS],
+        "clusterDomain": "cluster.local",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
     }

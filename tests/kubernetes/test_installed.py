@@ -181,6 +181,15 @@ def test_every_right_is_used_and_none_is_missing(installed):
     typed("runai delete a1 -p team-a")
     until(lambda: plane.get(f"/apis/pliant.dev/v1alpha1/{place}workloads/a1") is None, "it is gone")
 
+    # pods that find one another
+    typed("runai training pytorch submit d1 --workers 1 -i forever -g 0 -p team-a -c -- sleep 1000")
+    until(lambda: status("workloads", "d1", place).get("phase") == "Running", "both run")
+    assert [it["spec"]["clusterIP"] for it in plane.request("GET", f"/api/v1/{place}services")["items"]] == [
+        "None"
+    ]
+    typed("runai delete d1 -p team-a")
+    until(lambda: not plane.request("GET", f"/api/v1/{place}services")["items"], "their name is gone")
+
     # what kubectl applies
     objects = [
         ("Department", "d2", {}, None),

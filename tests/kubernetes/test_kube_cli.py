@@ -322,6 +322,20 @@ def test_a_cluster_that_is_not_there(stage, tmp_path):
     assert "names no cluster" in done.said and "kubectl config view" in done.said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--simulate 1x1 --image elasticdl=other", "are for clusters: add --kubeconfig FILE"),
+        ("--simulate 1x1 --share-image other", "are for clusters: add --kubeconfig FILE"),
+        ("--kubeconfig {file} --image elasticdl", "--image elasticdl: write NAME=IMAGE, e.g. elasticdl="),
+        ("--kubeconfig {file} --image =other", "--image =other: write NAME=IMAGE"),
+    ],
+)
+def test_images_that_mean_nothing(stage, tmp_path, words, said):
+    done = stage.run(f"pliant up {words.format(file=tmp_path / 'kubeconfig')}")
+    assert done.code != 0 and said in done.said
+
+
 def test_an_account_without_rights(stage, tmp_path):
     """`up` says so and leaves nothing behind; `doctor --kube` names each right that is missing."""
     with shared(tmp_path / "cluster", "account=default:nobody:no-rights") as plane:

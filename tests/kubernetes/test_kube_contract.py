@@ -28,12 +28,6 @@ class TestContract(EngineContract):
     pass
 
 
-def test_a_command_that_reads_needs_kubectl(rig):
-    rig.run(A, rig.forever())
-    with pytest.raises(ValueError, match="kubectl exec -it --namespace runai-"):
-        rig.engine.exec(A, ["cat"], tty=True, stdin=True, rows=24, columns=80)
-
-
 def test_what_a_busy_api_server_refuses_is_tried_again(plane, tmp_path):
     """A conflict is not taken for the end of a pod that is there: it would keep its finalizer for ever."""
     gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))

@@ -1,11 +1,17 @@
 """A real kubelet under the API server: containers run, print, are entered, end with their codes; a part of a
 GPU is all the memory that those with one get."""
 
+import fcntl
 import json
+import os
+import pty
 import re
 import shlex
 import socket
+import struct
 import subprocess
+import termios
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -87,7 +93,24 @@ def seen(typed, name):
     return list(zip(sizes, taken, strict=False))
 
 
-def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed):
+def at_a_terminal(stage, command, rows, columns):
+    """What is seen at one of that size."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    process = subprocess.Popen(
+        command, shell=True, env=stage.env, cwd=stage.where, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # nobody holds the other side any more
+        while data := os.read(ours, 65536):
+            said += data
+    os.close(ours)
+    assert process.wait(60) == 0, said
+    return said.decode()
+
+
+def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed, stage):
     script = "echo begins as $RUNAI_JOB_NAME; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ends; exit 7"
     words = "-i localhost/job:1 -g 1 -p team-a -e GREETING=hello --backoff-limit 0"
     typed(f"runai submit first {words} --command -- sh -c '{script}'")
@@ -96,6 +119,10 @@ def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed):
     assert "GPU-0000" in typed("runai exec first -p team-a -- sh -c 'echo $NVIDIA_VISIBLE_DEVICES'")
     assert "hello" in typed("runai exec first -p team-a -- sh -c 'echo $GREETING'")
     typed("runai exec first -p team-a -- sh -c 'exit 3'", code=3)
+    typed("printf 'a\\nb\\n' | runai exec -i first -p team-a -- sh -c 'cat > /tmp/typed'")
+    assert typed("runai exec first -p team-a -- cat /tmp/typed") == "a\nb\n"
+    size = "until busybox stty size; do sleep 0.1; done"  # it comes once the command runs
+    assert "33 99" in at_a_terminal(stage, f"runai exec -it first -p team-a -- sh -c '{size}'", 33, 99)
     typed("runai exec first -p team-a -- sh -c ': > /tmp/end'")
     until(lambda: phase(typed, "first") == "Failed", "it has ended")
     assert "exit code 7" in typed("runai describe job first -p team-a")

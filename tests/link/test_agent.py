@@ -331,6 +331,45 @@ def test_its_place_in_the_job(folder: Path, more: dict[str, str], leads: bool, s
     assert found.folder == (Path("/c/.train") if shared else folder / "train")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_tasks_that_have_no_folder_in_common_share_a_word(folder: Path, tmp_path: Path, kept: bool) -> None:
+    """On a cluster. Without a folder that outlives the pod, what it writes is the pod's."""
+    env = {
+        "PLIANT_ATTEMPT": ATTEMPT,
+        "PLIANT_ATTEMPT_DIR": str(folder),
+        "PLIANT_TRAIN_TOKEN": "word",
+        "MASTER_ADDR": "master-0.pliant-w-1",
+        "MASTER_PORT": "23456",
+        "RANK": "1",
+        **({"PLIANT_CHECKPOINT_DIR": str(tmp_path / "volume")} if kept else {}),
+    }
+    found = Place.from_environment(env)
+    assert found.folder == (tmp_path / "volume" if kept else folder) / ".train"
+    token = found.folder / "token"
+    assert (token.read_text(), token.stat().st_mode & 0o777) == ("word", 0o600)
+    assert found.address == ("master-0.pliant-w-1", 23456)
+
+
+def test_the_master_of_several_machines_listens_for_all_of_them(tmp_path: Path) -> None:
+    """Its own name may be known to nobody yet; those who come are told it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    there = place(tmp_path, address=("nobody.knows.it.invalid", port), leads=True)
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr("pliant.train.agent.place._bury", lambda place, client: None)
+    try:
+        master, client = begin(there, threading.Event())
+    finally:
+        monkey.undo()
+    assert master is not None
+    try:
+        assert client.address == f"nobody.knows.it.invalid:{port}"
+        with socket.create_connection(("127.0.0.1", port), 30):
+            pass
+    finally:
+        master.close()
+
+
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PLIANT_ATTEMPT": ATTEMPT, "PLIANT_ATTEMPT_DIR": str(folder), **more}
     command = [sys.executable, "-m", "pliant.train.agent", *words]

@@ -179,6 +179,29 @@ def test_a_file_that_cannot_be_read_changes_nothing(folder: Path, text: str) -> 
     assert held is not None and held.devices == (A,)
 
 
+@pytest.mark.parametrize(
+    ("environment", "called"),
+    [
+        ({"NVIDIA_VISIBLE_DEVICES": f"{A},{B}"}, (A, B)),
+        ({"NVIDIA_VISIBLE_DEVICES": "void", "PLIANT_DEVICES": f"{A},{B}"}, (A, B)),  # of an agent without any
+        ({"NVIDIA_VISIBLE_DEVICES": "all"}, ("0", "1")),
+        ({}, ("0", "1")),
+    ],
+)
+def test_in_a_container_devices_are_those_that_it_was_shown(
+    folder: Path, tmp_path: Path, environment: dict[str, str], called: tuple[str, str]
+) -> None:
+    told = tmp_path / "told"
+    told.mkdir()
+    write(told, 1, entry("active", "n/gpu-3"), entry("draining", "n/gpu-5", deadline=1))
+    inside = {"PLIANT_ATTEMPT": ATTEMPT, "PLIANT_ATTEMPT_DIR": str(folder)}
+    file = {"PLIANT_ALLOCATION_FILE": str(told / "allocation.json")}
+    link = Link.from_environment(inside | file | environment)
+    link.start()
+    held = until(lambda: link.wait(-1, 1), "the document")
+    assert (held.devices, [gpu for gpu, _ in held.draining]) == (called[:1], [called[1]])
+
+
 def test_outside_of_a_task_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoTask, match="no task of the scheduler"):
         Link.from_environment({})

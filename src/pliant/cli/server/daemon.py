@@ -36,6 +36,7 @@ def arguments(
     simulate: Sequence[str] = (),
     kubeconfig: str | None = None,
     scheduler_name: str | None = None,
+    images: Sequence[str] = (),
     share_image: str | None = None,
     port: int | None = None,
     take_over: bool = False,
@@ -59,6 +60,8 @@ def arguments(
         words += ["--kubeconfig", os.path.abspath(kubeconfig)]
     if scheduler_name is not None:
         words += ["--scheduler-name", scheduler_name]
+    for image in images:
+        words += ["--image", image]
     if share_image is not None:
         words += ["--share-image", share_image]
     if port is not None:

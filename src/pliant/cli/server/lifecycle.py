@@ -37,6 +37,13 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     help="Schedule the cluster's pods with this schedulerName (default: pliant).",
 )
 @click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=IMAGE",
+    help="What the nodes of a cluster pull for jobs that ask for the image NAME (repeatable).",
+)
+@click.option(
     "--share-image",
     metavar="IMAGE",
     help="Image of Pliant, from which pods with a part of a GPU get the library that holds them to it.",
@@ -79,6 +86,7 @@ def up(
     simulate: tuple[str, ...],
     kubeconfig: str | None,
     scheduler_name: str | None,
+    images: tuple[str, ...],
     share_image: str | None,
     port: int | None,
     host: str | None,
@@ -105,7 +113,7 @@ def up(
     """
     if simulate and kubeconfig is not None:
         raise click.UsageError("--simulate and --kubeconfig exclude each other.")
-    cluster = kubeconfig or scheduler_name or share_image
+    cluster = kubeconfig or scheduler_name or images or share_image
     if standby and (cluster or simulate or take_over or database or cert or tls is not None):
         raise click.UsageError(
             "--standby takes its settings from the leading server: omit the other options."
@@ -120,6 +128,7 @@ def up(
         simulate=simulate,
         kubeconfig=kubeconfig,
         scheduler_name=scheduler_name,
+        images=images,
         share_image=share_image,
         port=port,
         take_over=take_over,

@@ -10,7 +10,16 @@ import msgspec
 from lightkube import ApiError, Client
 from lightkube.core.dictmixin import DictMixin
 from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Event, Namespace, Pod, PodBinding, PodEviction, PodStatus, Secret
+from lightkube.resources.core_v1 import (
+    Event,
+    Namespace,
+    Pod,
+    PodBinding,
+    PodEviction,
+    PodStatus,
+    Secret,
+    Service,
+)
 from lightkube.types import PatchType
 
 from pliant.control.ports import StaleEpoch
@@ -232,8 +241,16 @@ class Cluster:
 
     # ---- values of environment variables ----
 
-    def keep(self, name: str, workload: str, data: Mapping[str, str], namespace: str | None = None) -> None:
-        """In a secret; replaces what was there."""
+    def keep(
+        self,
+        name: str,
+        workload: str,
+        data: Mapping[str, str],
+        namespace: str | None = None,
+        *,
+        renew: bool = True,
+    ) -> None:
+        """In a secret; with `renew` it replaces what was there."""
         namespace = namespace or self.client.namespace
         labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
         metadata = {"name": name, "namespace": namespace, "labels": labels}
@@ -244,10 +261,10 @@ class Cluster:
             if status_of(error) == 404:
                 self.add_namespace(namespace)
                 self.client.create(secret)
-            elif status_of(error) == 409:
-                self.client.replace(secret)
-            else:
+            elif status_of(error) != 409:
                 raise
+            elif renew:
+                self.client.replace(secret)
 
     def kept(self, name: str) -> Mapping[str, str] | None:
         """What `keep` got without a namespace, in base64; None if it is gone."""
@@ -263,6 +280,28 @@ class Cluster:
         if metadata is not None and metadata.name:
             name, namespace = metadata.name, metadata.namespace
             missing(lambda: self.client.delete(Secret, name, namespace=namespace))
+
+    # ---- pods that find one another ----
+
+    def introduce(self, name: str, workload: str, namespace: str) -> None:
+        """A service without an address of its own: each pod of that workload that names it as its subdomain
+        is known as `<hostname>.<name>` in that namespace, from the moment it has an address."""
+        labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
+        spec = {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {CLUSTER: self.name, WORKLOAD: workload},
+        }
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        try:
+            self.client.create(made(Service, {"metadata": metadata, "spec": spec}))
+        except ApiError as error:
+            if status_of(error) != 409:
+                raise
+
+    def part(self, name: str, namespace: str) -> None:
+        """What `introduce` made is no longer needed."""
+        missing(lambda: self.client.delete(Service, name, namespace=namespace))
 
     # ---- who leads ----
 

@@ -60,10 +60,11 @@ class KubeEngine(Afar):
         clock: Callable[[], int] = wall_clock,
         scheduler: str = SCHEDULER,
         sharing: Sharing | None = None,
+        images: Mapping[str, str] | None = None,
     ) -> None:
         """The connection is its own from now on. `cluster`: the server's name for what it manages; pods with
         another one are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of those it uses.
-        Without `sharing` no pod gets a part of a GPU."""
+        Without `sharing` no pod gets a part of a GPU. `images`: what is pulled for which name."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self.tunnels = PodTunnels(client, self._pod)
@@ -81,9 +82,8 @@ class KubeEngine(Afar):
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._node_watch = Follower(client, KubeNode, self._nodes_listed, self._node_changed, labels=nodes)
         self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
-        self._steps = Steps(
-            self._cluster, self._secrets, self._report, clock, project_name, self._lock, waiting, parts
-        )
+        means = (self._cluster, self._secrets, self._report, clock, project_name)
+        self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None
 
     def _report(self, fact: Fact) -> None:
@@ -214,7 +214,10 @@ class KubeEngine(Afar):
     # ---- what a task shows ----
 
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
-        """Jobs of a cluster ask the API for it."""
+        """The pod shows it, as soon as its node has heard."""
+        with self._lock:
+            self._runs.setdefault(attempt, Run(attempt, Placement(""))).document = document
+        self._look_at(attempt)
 
     def logs(
         self,
@@ -254,7 +257,8 @@ class KubeEngine(Afar):
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session:
-        return begin(self._cluster.client, self._pod(attempt), attempt, argv, typed=tty or stdin)
+        pod, size = self._pod(attempt), (rows, columns)
+        return begin(self._cluster.client, pod, attempt, argv, tty=tty, stdin=stdin, size=size)
 
     def signal(self, attempt: AttemptId, number: int) -> None:
         signal_all(self._cluster.client, self._pod(attempt), attempt, number)

@@ -1,6 +1,6 @@
 """The engine of a kubeconfig, made without importing its client where that is not installed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,11 @@ def kube_engine(
     clock: Callable[[], int],
     image: str,
     conf: Callable[["Start", Mapping[str, str], str], str],
+    images: Sequence[str] = (),
 ) -> Engine:
     """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
-    (empty: pliant), `image` that of Pliant (empty: no pod gets a part of a GPU), `conf` as in Sharing.
+    (empty: pliant), `image` that of Pliant (empty: no pod gets a part of a GPU), `conf` as in Sharing,
+    `images` what is pulled for which name: NAME=IMAGE.
 
     Raises ValueError.
     """
@@ -50,12 +52,29 @@ def kube_engine(
         from pliant.engines.kube.parts import Sharing
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
+    pulled = dict(pair.split("=", 1) for pair in images if _names(pair))
     connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
     sharing = Sharing(image, conf) if image else None
     return KubeEngine(
-        connection, cluster, project_name=project_name, clock=clock, scheduler=named, sharing=sharing
+        connection,
+        cluster,
+        project_name=project_name,
+        clock=clock,
+        scheduler=named,
+        sharing=sharing,
+        images=pulled,
     )
+
+
+def _names(pair: str) -> bool:
+    """Raises ValueError."""
+    name, _, image = pair.partition("=")
+    if not name or not image:
+        raise ValueError(
+            f"--image {pair}: write NAME=IMAGE, e.g. elasticdl=registry.example.com/elasticdl:1."
+        )
+    return True
 
 
 def kube_findings(kubeconfig: str) -> "list[Finding]":

@@ -16,6 +16,9 @@ CLUSTER = "pliant/cluster"
 WORKLOAD = "pliant/workload"
 ATTEMPT = "pliant/attempt"
 GPUS = "pliant/gpus"
+ALLOCATION = "pliant/allocation"
+"""Annotation: what the workload of the pod has, and what it will lose."""
+
 HOLDS = "pliant/holds"
 """Annotation of a pod of ours that holds a device for those who have parts of it: which one."""
 
@@ -51,6 +54,11 @@ def holder_name(cluster: str, device: str) -> str:
 def variables_name(workload: str) -> str:
     """The secret with the values of a workload's environment variables."""
     return f"pliant-{_label(workload, 50)}-env"
+
+
+def meeting_name(workload: str) -> str:
+    """The service by which the pods of a workload find one another, and the secret that they share."""
+    return f"pliant-{_label(workload, 50)}"
 
 
 def _label(text: str, most: int) -> str:

@@ -41,6 +41,7 @@ RIGHTS = (
     Right("", "pods/portforward", ("get", "create"), "pliant port-forward"),
     Right("", "namespaces", ("get", "create"), "those of projects"),
     Right("", "secrets", ("list", "get", "create", "update", "delete"), "values of environment variables"),
+    Right("", "services", ("create", "delete"), "how pods of one workload find one another"),
     Right("", "events", ("create",), "what is wrong with an object"),
     Right("coordination.k8s.io", "leases", ("get", "create", "update"), "which server leads"),
     Right("scheduling.k8s.io", "priorityclasses", ("list", "watch"), "values of priorities"),

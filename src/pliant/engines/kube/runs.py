@@ -1,11 +1,12 @@
 """One attempt: what was ordered of it, what the cluster shows, and the next step that follows from both."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.company import Document, join, note
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import End, Seen, manifest, seconds
@@ -47,6 +48,8 @@ class Run:
     exit: Exit | None = None  # reported
     recorded: bool = False  # its end is on the server's disk
     tries: int = 0  # looks for a pod that somebody else is to make
+    document: Document | None = None  # what its workload has, as it was told last
+    shown: Document | None = None  # what its pod shows of that
     answers: int = 0  # orders that came after the end and have not been answered with it
 
 
@@ -63,9 +66,10 @@ class Steps:
         lock: threading.RLock,
         waiting: WaitingPods,
         parts: Parts,
+        images: Mapping[str, str],
     ) -> None:
-        """`lock` is held by anyone who sets `Run.pod`."""
-        self._waiting, self._parts = waiting, parts
+        """`lock` is held by anyone who sets `Run.pod`. `images`: what is pulled for which name."""
+        self._waiting, self._parts, self._images = waiting, parts, images
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._project_name, self._lock = project_name, lock
 
@@ -83,6 +87,9 @@ class Steps:
             return self._without(run)
         if self.tell(run, pod):
             return None
+        if run.document is not None and run.document is not run.shown:
+            self._cluster.annotate(pod, note(run.document))
+            run.shown = run.document
         if pod.stuck and run.refused is None:
             run.refused = End(error=pod.stuck)
         if run.grace is not None or run.refused is not None:
@@ -131,13 +138,13 @@ class Steps:
         """Its pod. None: another look, for its devices or for one that somebody else makes; there is none if
         it is `gone`."""
         if order.workload.origin is None or not order.workload.origin.makes:
-            return self._create(order)
+            return self._create(run, order)
         claimed = self._waiting.claim(order)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
         return claimed
 
-    def _create(self, order: Start) -> Seen | None:
+    def _create(self, run: Run, order: Start) -> Seen | None:
         """None: the devices of which it gets parts are not held yet."""
         parts = in_parts(order.placement)
         given = self._parts.given(order) if parts else {}
@@ -147,13 +154,20 @@ class Steps:
         project = self._project_name(workload.project)
         namespace = namespace_of(project)
         secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
+        if workload.framework:
+            self._secrets.introduce(workload.id, namespace)
         scheduler = self._waiting.scheduler
         body = manifest(order, self._cluster.name, scheduler, namespace, project, secret)
+        main = body["spec"]["containers"][0]
+        main["image"] = self._images.get(main["image"], main["image"])
+        document = run.document
+        join(body, order, document)
         if parts:
             self._parts.dress(body, order, given)
         pod = self._cluster.create(body)
         if pod.attempt != order.attempt or pod.cluster != self._cluster.name:
             raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
+        run.shown = document
         return pod
 
     def _end(self, run: Run) -> None:

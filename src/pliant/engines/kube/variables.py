@@ -1,19 +1,23 @@
 """Values of environment variables, in secrets: one beside the server for each workload, one in its namespace
-for each task group that has any. Pods name the latter, so that no pod shows a value."""
+for each task group that has any, and one for all pods of a distributed workload. Pods name the latter two, so
+that no pod shows a value."""
 
 import base64
 import json
 import re
+import secrets
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 from httpx2 import HTTPError
+from lightkube.resources.core_v1 import Secret
 
 from pliant.control.submit.variables import Sealed
 from pliant.engines.kube.cluster import Cluster, Refused
-from pliant.engines.kube.names import WORKLOAD, variables_name
+from pliant.engines.kube.names import WORKLOAD, meeting_name, variables_name
 
 KEY = "launches"
+TOKEN = "PLIANT_TRAIN_TOKEN"
 NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Of a variable that a secret can hold."""
 
@@ -31,6 +35,7 @@ class SealedSecrets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._introduced: set[str] = set()  # workloads; what is lost with this object is only done once more
 
     @_as_os_error()
     def seal(self, workload: str, sealed: Sealed) -> None:
@@ -59,13 +64,31 @@ class SealedSecrets:
         self._cluster.keep(name, workload, values, namespace)
         return name
 
+    def introduce(self, workload: str, namespace: str) -> None:
+        """Let the pods of that workload find one another there, and have a word that only they know."""
+        if workload in self._introduced:
+            return
+        name, word = meeting_name(workload), secrets.token_urlsafe(32)
+        self._cluster.keep(name, workload, {TOKEN: word}, namespace, renew=False)
+        self._cluster.introduce(name, workload, namespace)
+        self._introduced.add(workload)
+
     def forget(self, workload: str) -> None:
+        self._introduced.discard(workload)
         for secret in self._cluster.secrets(workload):
-            self._cluster.drop(secret)
+            self._drop(secret)
+
+    def _drop(self, secret: Secret) -> None:
+        """With the service of that name, if there is one."""
+        metadata = secret.metadata
+        assert metadata is not None and metadata.labels is not None
+        if metadata.name == meeting_name(metadata.labels[WORKLOAD]):
+            self._cluster.part(metadata.name, metadata.namespace or "")
+        self._cluster.drop(secret)
 
     @_as_os_error()
     def retain(self, workloads: Container[str]) -> None:
         for secret in self._cluster.secrets():
             labels = (secret.metadata and secret.metadata.labels) or {}
             if labels.get(WORKLOAD) not in workloads:
-                self._cluster.drop(secret)
+                self._drop(secret)

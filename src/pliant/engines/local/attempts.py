@@ -11,8 +11,8 @@ from typing import Any
 from pliant.control.fractions import Fractions, HandedOut, Held, How
 from pliant.control.ports import Halt
 from pliant.control.submit.variables import Variables
-from pliant.engines.local.distributed import files, ports_needed
-from pliant.engines.local.environment import NoFolder, Site, allocation, document
+from pliant.engines.local.distributed import files
+from pliant.engines.local.environment import NoFolder, Site, document
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
@@ -21,6 +21,7 @@ from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
 from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
 from pliant.engines.local.trash import Trash
+from pliant.engines.meeting import allocation, ports_needed, present
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Exit, Workload
@@ -214,9 +215,8 @@ class Attempts:
         if allocated is None:
             allocated = allocation(order)
             write_json(folder / "allocation.json", allocated)
-        there = (task["id"] for task in allocated["tasks"] if task["state"] != "draining")
-        present = [*dict.fromkeys(there)]
-        for name, (text, mode) in files(order.workload, attempt.task, present, folder.path).items():
+        there = present(allocated)
+        for name, (text, mode) in files(order.workload, attempt.task, there, folder.path).items():
             write(folder / name, text.encode())
             os.chmod(folder / name, mode)
         handed = self._hand_out(order, folder)
@@ -228,7 +228,7 @@ class Attempts:
             project=project,
             at=self._clock(),
             token=token is not None,
-            present=present,
+            present=there,
             port=self._port(order),
             handed=handed,
             places=self._means.launcher.places(order.workload, attempt),

@@ -270,21 +270,3 @@ def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, st
 def _kept(home: Mapping[str, str]) -> dict[str, str]:
     """Of the variables of its account those that are Pliant's own."""
     return {name: value for name, value in home.items() if name.startswith("PLIANT_")}
-
-
-def allocation(order: Start) -> dict[str, Any]:
-    """The allocation document of a task that nobody has written one for yet."""
-    return {
-        "version": 1,
-        "epoch": order.epoch,
-        "tasks": [
-            {
-                "id": order.attempt.task,
-                "attempt": order.attempt.number,
-                "node": order.placement.node,
-                "gpus": list(order.placement.uuids),
-                "state": "active",
-                "deadline": None,
-            }
-        ],
-    }

@@ -44,7 +44,8 @@ class _Process:
 
 class MasterProcess:
     """`python -m pliant.train master` as a child. Its listening socket is ours: it survives the master's
-    death, and who calls meanwhile waits in the queue of the socket."""
+    death, and who calls meanwhile waits in the queue of the socket. Workers reach it as `known_as`, if that
+    is another name than the host on which it listens."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class MasterProcess:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        known_as: str = "",
         min_workers: int = 1,
         options: Sequence[str] = (),
         log: IO[bytes] | None = None,
@@ -61,7 +63,8 @@ class MasterProcess:
         self.folder, self.job = folder, job
         self.token = _token(folder)
         self._listener = listen(host, port)
-        self.address = "{}:{}".format(*self._listener.getsockname()[:2])
+        own, chosen = self._listener.getsockname()[:2]
+        self.address = f"{known_as or own}:{chosen}"
         self._options = ["--min-workers", str(min_workers), *options]
         self._log = log
         self._started = 0.0
@@ -224,7 +227,7 @@ class Fleet:
         self._number += len(missing)
         for name, device in zip(names, missing, strict=True):
             env = {**self._env, "PLIANT_TRAIN_WORKER": name, "PLIANT_TRAIN_DEVICE": device}
-            if device.startswith(("GPU-", "MIG-")):
+            if device.startswith(("GPU-", "MIG-")) or device.isdigit():
                 env["CUDA_VISIBLE_DEVICES"] = device
             out: int | IO[bytes] | None = None
             if self._logs:

@@ -48,14 +48,35 @@ class NoTask(PliantError):
     """This process is not inside a task of the scheduler; the message says what is missing."""
 
 
+def shown_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The devices of this container, by their UUIDs; empty if what runs containers names them otherwise."""
+    names = environ.get("PLIANT_DEVICES", environ.get("NVIDIA_VISIBLE_DEVICES", "")).split(",")
+    return tuple(name for name in names if name.startswith(("GPU-", "MIG-")))
+
+
 class Link:
     """An AllocationSource over two threads, `start`ed and `close`d. Safe for any thread."""
 
-    def __init__(self, attempt: str, folder: Path, url: str, token: str, *, pid: int | None = None) -> None:
-        """`attempt` is `<workload>/<task>/<number>`, `folder` its own, `pid` the agent's (default: ours)."""
+    def __init__(
+        self,
+        attempt: str,
+        folder: Path,
+        url: str,
+        token: str,
+        *,
+        pid: int | None = None,
+        file: Path | None = None,
+        shown: Sequence[str] = (),
+    ) -> None:
+        """`attempt` is `<workload>/<task>/<number>`, `folder` its own, `pid` the agent's (default: ours).
+
+        In a container the document is a `file` elsewhere, and its names of devices are the scheduler's: those
+        of the task are, in their order, the ones that the container was `shown`.
+        """
         workload, self.task, number = attempt.split("/")
         self.workload, self.number = workload, int(number)
         self._folder, self._url, self._token = folder, url, token
+        self._file, self._shown = file, tuple(shown)
         self._pid = os.getpid() if pid is None else pid
         self._base = f"/api/v1/attempts/{attempt}"
         self._changed = threading.Condition()
@@ -88,7 +109,15 @@ class Link:
             _say(
                 f"the token of this attempt cannot be read, its allocation comes from the file only: {error}"
             )
-        return cls(attempt, Path(folder), environ.get("PLIANT_URL", ""), token)
+        file = environ.get("PLIANT_ALLOCATION_FILE", "")
+        return cls(
+            attempt,
+            Path(folder),
+            environ.get("PLIANT_URL", ""),
+            token,
+            file=Path(file) if file else None,
+            shown=shown_devices(environ),
+        )
 
     def start(self) -> None:
         """Begin to listen and to talk."""
@@ -154,12 +183,20 @@ class Link:
             if entry["id"] == self.task and entry["attempt"] == self.number and entry["state"] != "pending"
         ]
         now = time.monotonic()
-        keeps = [gpu for entry in own if entry["state"] == "active" for gpu in entry["gpus"]]
+        called = self._called(sorted({gpu for entry in own for gpu in entry["gpus"]}))
+        keeps = [called[gpu] for entry in own if entry["state"] == "active" for gpu in entry["gpus"]]
         goes = [gpu for entry in own if entry["state"] == "draining" for gpu in entry["gpus"]]
         if any(entry["state"] == "active" and not entry["gpus"] for entry in own) and not keeps and not goes:
             keeps = [ALONE]
-        left = [(gpu, max(0, round((self._deadlines.get(gpu, now) - now) * 1000))) for gpu in goes]
+        left = [(called[gpu], max(0, round((self._deadlines.get(gpu, now) - now) * 1000))) for gpu in goes]
         return Holding(self._document["version"], tuple(keeps), tuple(left))
+
+    def _called(self, gpus: Sequence[str]) -> dict[str, str]:
+        """What these devices of the task, in order, are called where it runs."""
+        if self._file is None:
+            return dict(zip(gpus, gpus, strict=True))
+        by_place = [str(place) for place in range(len(gpus))]
+        return dict(zip(gpus, self._shown if len(self._shown) == len(gpus) else by_place, strict=True))
 
     def _take(self, document: Any, now_ms: int) -> None:
         """A document, read when the clock that its deadlines are by showed `now_ms`."""
@@ -178,7 +215,7 @@ class Link:
 
     def _read_file(self) -> None:
         try:
-            text = (self._folder / "allocation.json").read_bytes()
+            text = (self._file or self._folder / "allocation.json").read_bytes()
             document = json.loads(text)
         except (OSError, ValueError):
             return  # replaced by rename: the next look finds it

@@ -12,7 +12,17 @@ from pliant.train.agent.fleet import MasterProcess
 from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 
+HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+"""Where a master listens: tasks of other machines reach it by a name that this one may not know yet."""
+
 LEADER_S = 120.0  # for the leading task to begin
+
+
+def _keep(folder: Path, word: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    fd = os.open(folder / "token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "w") as out:
+        out.write(word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,11 @@ class Place:
         if not {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= env.keys():
             # Of this attempt alone: the next one begins from the newest checkpoint, which has its ledger.
             return cls(job, task, int(number), own, own / "train", None, True)
-        shared = Path(env.get("PLIANT_CHECKPOINT_DIR") or own.parents[1]) / ".train"
+        word = env.get("PLIANT_TRAIN_TOKEN", "")
+        kept = env.get("PLIANT_CHECKPOINT_DIR") or (own if word else own.parents[1])
+        shared = Path(kept) / ".train"
+        if word:  # the tasks have no folder in common
+            _keep(shared, word)
         address = (env["MASTER_ADDR"], int(env["MASTER_PORT"]))
         return cls(job, task, int(number), own, shared, address, env["RANK"] == "0")
 
@@ -60,9 +74,10 @@ def begin(place: Place, stop: threading.Event) -> tuple[MasterProcess | None, Ma
     """The master, if this task leads, and a client of it. Raises TrainError."""
     if not place.leads:
         return None, _join(place, stop)
-    host, port = place.address or ("127.0.0.1", 0)
+    host, port = place.address or (HERE, 0)
     try:
-        master = MasterProcess(place.folder, place.job, host=host, port=port)
+        where = HERE if host == HERE else EVERYWHERE
+        master = MasterProcess(place.folder, place.job, host=where, port=port, known_as=host)
     except TrainError as error:
         raise TrainError(
             f"The master of this job cannot listen on {host}:{port}: another program has taken the port. "

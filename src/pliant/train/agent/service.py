@@ -17,7 +17,7 @@ from typing import Any
 
 from pliant.client.errors import PliantError
 from pliant.train.agent.fleet import Exit, Fleet, MasterProcess
-from pliant.train.agent.link import AllocationSource, Holding, Link
+from pliant.train.agent.link import AllocationSource, Holding, Link, shown_devices
 from pliant.train.agent.place import Place, begin
 from pliant.train.errors import EX_TEMPFAIL, MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
@@ -47,7 +47,8 @@ def take_over() -> None:
 
 def _without_devices(env: Any) -> dict[str, str]:
     """By what a process was started with the node tells those that use a device from those that do not."""
-    return {**env, "CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+    return {**env, **hidden, "PLIANT_DEVICES": ",".join(shown_devices(env))}
 
 
 def _led(folder: Path) -> bool:
