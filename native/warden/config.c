@@ -42,10 +42,15 @@ static uid_t user(const char *path, const char *name) {
     return found->pw_uid;
 }
 
+static bool either(const char *path, const char *what, const char *value, const char *yes, const char *no) {
+    if (strcmp(value, yes) != 0 && strcmp(value, no) != 0) wrong(path, what, value);
+    return !strcmp(value, yes);
+}
+
 void config_read(const char *path) {
     static const char *const keys[] = {"server-user", "min-uid", "deny-users", "allow-group", "work", "runtime", "state",
-                                       "group", "supervisor", "gpu", "gpu-common", "device", "strays"};
-    enum { SERVER, MIN_UID, DENY, ALLOW, WORK, RUNTIME, STATE, GROUP, SUPERVISOR, GPU, COMMON, DEVICE, STRAYS, KEYS };
+                                       "group", "supervisor", "gpu", "gpu-common", "device", "strays", "cpu"};
+    enum { SERVER, MIN_UID, DENY, ALLOW, WORK, RUNTIME, STATE, GROUP, SUPERVISOR, GPU, COMMON, DEVICE, STRAYS, PROCESSOR, KEYS };
     const char *open_to_others = root_owned(path);
     if (open_to_others) wrong(path, open_to_others, "");
     FILE *file = fopen(path, "re");
@@ -94,10 +99,8 @@ void config_read(const char *path) {
         case STATE: folder(conf.state, path, key, value); break;
         case GROUP: folder(conf.group, path, key, value); break;
         case SUPERVISOR: folder(conf.supervisor, path, key, value); break;
-        case STRAYS:
-            if (strcmp(value, "stop") != 0 && strcmp(value, "leave") != 0) wrong(path, "strays is stop or leave:", value);
-            conf.stop_strays = !strcmp(value, "stop");
-            break;
+        case STRAYS: conf.stop_strays = either(path, "strays is stop or leave:", value, "stop", "leave"); break;
+        case PROCESSOR: conf.limit_cpu = either(path, "cpu is limit or weight:", value, "limit", "weight"); break;
         default: {
             struct patterns *list = i == GPU ? &conf.gpu : i == COMMON ? &conf.common : &conf.always;
             if (list->count == 8) wrong(path, "more than 8 lines:", key);

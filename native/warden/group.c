@@ -137,6 +137,20 @@ void group_make(void) {
     group_limit();
 }
 
+static uint64_t between(uint64_t least, uint64_t value, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* Its weight beside others; if the configuration says so also the most, in microseconds of each 100 ms. */
+static bool limit_cpu(const struct tree *tree, const char *path) {
+    uint64_t cpu = order.cpu ? order.cpu : 1000, most = between(1000, order.cpu * 100, INT64_MAX);
+    bool ok = tree->v2 ? put(path, "cpu.weight", "%" PRIu64, between(1, cpu / 10, 10000))
+                       : put(path, "cpu.shares", "%" PRIu64, between(2, cpu * 1024 / 1000, 262144));
+    if (!conf.limit_cpu || !ok) return ok;
+    if (!order.cpu) return tree->v2 ? put(path, "cpu.max", "max") : put(path, "cpu.cfs_quota_us", "-1");
+    return put(path, tree->v2 ? "cpu.max" : "cpu.cfs_quota_us", "%" PRIu64, most);
+}
+
 /* Memory, processor, processes and devices, of a new group or of one that is resized. Fails closed. */
 void group_limit(void) {
     struct device list[DEVICES * 2 + 64];
@@ -163,10 +177,7 @@ void group_limit(void) {
             done |= MEMORY;
         }
         if (tree->has & CPU) {
-            uint64_t shares = order.cpu ? order.cpu * 1024 / 1000 : 1024, weight = order.cpu ? order.cpu / 10 : 100;
-            shares = shares < 2 ? 2 : shares > 262144 ? 262144 : shares;
-            weight = weight < 1 ? 1 : weight > 10000 ? 10000 : weight;
-            ok = ok && (tree->v2 ? put(path, "cpu.weight", "%" PRIu64, weight) : put(path, "cpu.shares", "%" PRIu64, shares));
+            ok = ok && limit_cpu(tree, path);
             done |= CPU;
         }
         if (tree->has & PIDS) {
@@ -186,6 +197,7 @@ void group_limit(void) {
     }
     if (!(done & DEVICES_)) refuse(ENOTSUP, "this machine cannot keep a job from devices");
     if (order.memory && !(done & MEMORY)) refuse(ENOTSUP, "this machine cannot limit memory");
+    if (conf.limit_cpu && order.cpu && !(done & CPU)) refuse(ENOTSUP, "this machine cannot limit the processor");
     if (!(done & PIDS)) refuse(ENOTSUP, "this machine cannot limit the number of processes");
 }
 

@@ -90,7 +90,7 @@ struct config {
     uid_t min_uid, deny[64];
     size_t denied;
     gid_t allow_group;
-    bool only_group, stop_strays;
+    bool only_group, stop_strays, limit_cpu;
     char work[NAME], runtime[NAME], state[NAME], group[NAME], supervisor[NAME];
     struct patterns {
         char name[8][NAME];

@@ -9,17 +9,21 @@ import ctypes
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pliant.model.fact import AttemptResized
+from pliant.model.order import Resize
 from pliant.model.workload import AttemptId
-from tests.box.box_rig import SECONDS, members, until
+from tests.box.box_rig import SECONDS, group_file, members, until
 from tests.box.test_contract import box, rig  # noqa: F401 - fixtures
-from tests.engines.contract import A
+from tests.engines.contract import A, workload
 from tests.house.seeds import seed_or
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -258,6 +262,89 @@ def test_the_supervisor_on_its_way_to_the_end(rig, every):  # noqa: F811
         return traced.killed_at(number, lambda: bool(rig.ends(A)))
 
     sweep(rig, "the supervisor at the end", every, 20, once)
+
+
+def resized(it):
+    return any(isinstance(fact, AttemptResized) and fact.attempt == A for fact in it.facts)
+
+
+def opens(it, device):
+    """Whether a command inside the job can."""
+    inside = SimpleNamespace(id=A, owner=it.box.alice)
+    status, _ = it.box.execute(inside, ["sh", "-c", f": < {device}"])
+    return status == 0
+
+
+@pytest.mark.parametrize("every", WAYS)
+def test_other_limits(rig, every):  # noqa: F811
+    """Between two calls each limit is the old one or the new one, and the job has lost no wall."""
+
+    def once(number):
+        rig.run(A, rig.forever())
+        rig.engine.register(A, rig.main(A))
+        place = f"{rig.box.tag}/user-*/{A.workload}.*/pids.max"
+        limit = group_file(place)
+        new = limit.read_text()
+        limit.write_text("77")  # as if it had been started with that
+        assert opens(rig, "/dev/null") and not opens(rig, "/dev/full")
+        traced = Traced(rig.box.process.pid)
+        rig.engine.resize(Resize(A, rig.place(0, 1), 10, "decision-3", rig.epoch))
+        traced.child()
+        there = traced.killed_at(number, lambda: resized(rig))
+        assert group_file(place).read_text() in ("77\n", new)
+        assert opens(rig, "/dev/null") and not opens(rig, "/dev/full")
+        rig.until(lambda: resized(rig), "the engine asks again, and says what it has")
+        assert group_file(place).read_text() == new
+        return there
+
+    sweep(rig, "other limits", every, 20, once)
+
+
+def forget(it, errors):
+    try:
+        it.engine.forget(workload(A.workload, it.forever()))
+    except OSError as error:
+        errors.append(error)
+
+
+@pytest.mark.parametrize("every", WAYS)
+def test_the_end_of_a_workloads_folders(rig, every):  # noqa: F811
+    """What is left of them goes with the next order; what a link there names stays."""
+    kept = rig.box.base / "kept"
+    kept.mkdir(exist_ok=True)
+    (kept / "file").touch()
+    os.chown(kept, rig.box.alice.uid, -1)
+    os.chown(kept / "file", rig.box.alice.uid, -1)
+    roots = [rig.box.base / "users", rig.box.base / "run" / "shm"]
+    folders = [root / str(rig.box.alice.uid) / A.workload for root in roots]
+
+    def once(number):
+        rig.run(A, rig.forever())
+        places = [*(folder / "deep" for folder in folders), folders[0] / "files" / "deep"]
+        made = " && ".join(
+            f"mkdir -p {it}/er && touch {it}/er/file && ln -s {kept} {it}/link" for it in places
+        )
+        setpriv = ["setpriv", "--reuid", str(rig.box.alice.uid), "--clear-groups"]
+        subprocess.run([*setpriv, "sh", "-c", made], check=True)
+        rig.stop(A)
+        rig.end(A)
+        until(lambda: nothing_lives(rig) and not rig.box.groups(), "nothing of it is left")
+        errors, done = [], threading.Event()
+        traced = Traced(rig.box.process.pid)
+        asking = threading.Thread(target=lambda: (forget(rig, errors), done.set()))
+        asking.start()
+        traced.child()
+        there = traced.killed_at(number, done.is_set)
+        asking.join()
+        assert (kept / "file").exists()
+        while errors:  # as the next server does
+            del errors[:]
+            forget(rig, errors)
+        assert not any(folder.exists() for folder in folders)
+        assert (kept / "file").exists()
+        return there
+
+    sweep(rig, "the end of its folders", every, 20, once)
 
 
 def run_inside(it, sessions):

@@ -84,6 +84,53 @@ def used(task):
     return next(int(words[1]) for words in lines if words[0] == "usage_usec")
 
 
+@pytest.fixture(scope="module")
+def limited():
+    made = Box("lim")
+    try:
+        made.make()
+        made.write_config("cpu limit\n")
+        made.start()
+        yield made
+    finally:
+        made.clean()
+
+
+def most_of(task):
+    """Millicores that it may use; None: all there are."""
+    place = f"{task.box.tag}/user-*/{task.id.workload}.*"
+    with suppress(StopIteration):
+        quota, period = group_file(f"{place}/cpu.max").read_text().split()
+        return None if quota == "max" else 1000 * int(quota) // int(period)
+    quota, period = (int(group_file(f"{place}/cpu.cfs_{it}_us").read_text()) for it in ("quota", "period"))
+    return None if quota < 0 else 1000 * quota // period
+
+
+def held_up(task):
+    """How often it had used its part of 100 ms before they were over."""
+    place = f"{task.box.tag}/user-*/{task.id.workload}.*/cpu.stat"
+    texts = [file.read_text() for tree in trees() for file in tree.glob(place)]
+    return max(int(it) for text in texts for it in re.findall("nr_throttled (.*)", text))
+
+
+def test_the_request_is_the_most_where_the_configuration_says_so(limited):
+    busy = "while :; do :; done"
+    task = limited.shell(limited.alice, f"{busy} & {busy}", walls=Walls(cpu=200))
+    assert most_of(task) == 200
+    until(lambda: held_up(task) > 2, "it is held at what it asked for")
+    limited.ask(Verb.LIMITS, attempt=task.id, owner=limited.alice, walls=Walls(cpu=4500))
+    assert most_of(task) == 4500
+    limited.ask(Verb.LIMITS, attempt=task.id, owner=limited.alice, walls=Walls())
+    assert most_of(task) is None
+    task.stop()
+
+
+def test_the_request_is_a_weight_alone_where_it_does_not(box):
+    task = live(box, box.alice, walls=Walls(cpu=200))
+    assert most_of(task) is None
+    task.stop()
+
+
 @pytest.mark.parametrize("how", ["cgroup.kill", "freezer"])
 def test_what_hides_ends_with_its_job(box, how, request):
     task = box.shell(

@@ -9,9 +9,9 @@ from pliant.site.trusted import Wrong, lines_of, unknown
 SEVERAL = ("deny-users", "gpu", "gpu-common", "device")
 """Keys that may come more than once."""
 
-ONCE = ("server-user", "supervisor", "min-uid", "allow-group", "work", "runtime", "state", "group", "strays")
-NEEDED = ("server-user", "supervisor")
 FOLDERS = ("supervisor", "work", "runtime", "state", "group")
+ONCE = ("server-user", "min-uid", "allow-group", *FOLDERS, "strays", "cpu")
+NEEDED = ("server-user", "supervisor")
 
 
 @dataclass(frozen=True, slots=True)

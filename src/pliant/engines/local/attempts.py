@@ -21,6 +21,7 @@ from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
 from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
 from pliant.engines.local.trash import Trash
+from pliant.engines.local.warden import Away
 from pliant.engines.meeting import allocation, ports_needed, present
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
@@ -28,6 +29,7 @@ from pliant.model.workload import Attempt, AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
+AGAIN_SECONDS = 1.0  # between two orders to a warden that went away before it answered
 FITS_SECONDS = 0.2  # between two looks whether a task has come down to what it may use
 NOT_STARTABLE = 126  # exit code of what no further attempt could start either, as of shells and supervisors
 LOCK_SECONDS = 2.0  # for another server that holds the lock of an attempt it has not claimed yet
@@ -62,6 +64,7 @@ class Attempts:
         self.sealed = SealedFolder(layout.state)
         self.trash = Trash(layout)
         self.resizing = Resizing(layout, living, means.launcher)
+        self._unanswered: dict[AttemptId, Resize] = {}  # the newest that the launcher has not carried out
 
     def start(self, order: Start) -> None:
         attempt = order.attempt
@@ -142,7 +145,9 @@ class Attempts:
         keeps once it uses no more than it may. Who still has more at the deadline is stopped.
         """
         if self._stale(order) or order.attempt not in self._living:
+            self._unanswered.pop(order.attempt, None)
             return
+        self._unanswered[order.attempt] = order
         node = self._means.node(order.placement.node)
         try:
             self._means.launcher.resize(
@@ -150,11 +155,21 @@ class Attempts:
             )
             if node is not None:
                 self._means.fractions.resize(order, node, keep=True)
+        except Away as error:
+            log.warning("the limits of %s are set again in %g s: %s", order.attempt, AGAIN_SECONDS, error)
+            self._living.later(AGAIN_SECONDS, order.attempt, partial(self._resize_again, order, report))
+            return
         except (OSError, ValueError) as error:  # what it carries stays, so nothing is given away twice
             log.warning("the shares of %s cannot be changed: %s", order.attempt, error)
+            del self._unanswered[order.attempt]
             return
+        del self._unanswered[order.attempt]
         deadline = 0 if self.resizing.going(order) else self._clock() + order.grace
         self.resizing.resize(order, partial(self._give_back, order, report, deadline))
+
+    def _resize_again(self, order: Resize, report: Callable[[], None]) -> None:
+        if self._unanswered.get(order.attempt) is order:
+            self.resize(order, report)
 
     def _give_back(self, order: Resize, report: Callable[[], None], deadline: int) -> None:
         """`deadline` in ms; until then it may come down to what it may have by itself."""
