@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 SHIM = ("entry", "lookup", "sys", "config", "ledger", "table", "memory", "pools", "blocks", "views", "launch")
 SHIM += ("gate", "lease")
-WARDEN = ("main", "config", "account", "group", "wall", "folders", "launch")
+WARDEN = ("main", "config", "account", "group", "cores", "wall", "folders", "launch")
 PARTS = (
     Part("src/pliant/engines/local/bin/pliant-supervise", ("native/supervise.c",), (("-static",), ()), _SLOW),
     Part(

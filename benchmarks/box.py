@@ -3,8 +3,7 @@
 Goals: a start takes at most 10 ms more than in one's own server; a job's steps take at most 5 % longer beside
 a job that is a fork bomb, a memory hog and sixty busy processes at once than beside one that uses the
 processor it asked for; /healthz and a page of the list are answered then within their p99 (20 and 27 ms).
-Three times: with the weights that jobs have, with `cpu limit` in warden.conf (the request is the most, too),
-and with each of the two kept to a core of its own (`taskset`), which leaves memory, forks and the server.
+Twice: with the weights that jobs have, and with `cpu cores` in warden.conf: whole cores are a job's own.
 Reference in the same run, in turns: the own server's supervisor; the well-behaved job of equal requests.
 Needs root: it makes accounts and control groups, and removes them. Server, jobs and this are in one control
 group that outweighs everything else on the machine, for a hog is not to be blamed for what others do.
@@ -42,8 +41,7 @@ from tests.box.server_rig import ServedBox
 JOBS = "/api/v1/workloads"
 REQUESTS = ("--cpu", "1", "--memory", "512M", "--backoff-limit", "1000")
 PAUSE = 0.02  # seconds between two requests to the server
-CORES = "a core of its own for each"
-HELD = {"by weight": "", "by weight and limit": "cpu limit\n", CORES: ""}
+HELD = {"by weight": "", "cores of their own": "cpu cores\n"}
 """How jobs share the processor, and the line of warden.conf that says so."""
 GOALS = {"/healthz": 20.0, f"{JOBS}?limit=50": 27.0}  # ms
 
@@ -182,12 +180,10 @@ def steps(file: Path, since: float, end: float) -> list[float]:
     return found
 
 
-def beside(
-    box: ServedBox, program: str, seconds: float, number: int, asked: Asked, kept: tuple[str, ...]
-) -> tuple[float, float]:
+def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Asked) -> tuple[float, float]:
     """The time in which such a job of bob ran."""
     name, group = f"other-{number}", f"{box.tag}/user-{box.bob.uid}"
-    box.good(box.bob, "submit", name, *REQUESTS, "--", *kept, PYTHON, "-S", "-c", program)
+    box.good(box.bob, "submit", name, *REQUESTS, "--", PYTHON, "-S", "-c", program)
     enough = 1 if program is POLITE else 200  # once the bomb has gone off
     until(lambda: len(members(group)) >= enough, "it runs")
     began = time.monotonic()
@@ -219,7 +215,7 @@ def outweighing(box: Box) -> Iterator[None]:
 
 
 def neighbours(rounds: int, seconds: float, how: str, rule: str) -> None:
-    """`how` both are held, by a line more of warden.conf or by words before their commands."""
+    """`rule` is a line more of warden.conf."""
     box = ServedBox("ben")
     try:
         box.make()
@@ -231,14 +227,12 @@ def neighbours(rounds: int, seconds: float, how: str, rule: str) -> None:
 
 
 def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    hers, his = (("taskset", "-c", str(core)) if how == CORES else () for core in (cores[0], cores[-1]))
     box.start()
     box.serve()
     for owner in (box.alice, box.bob):
         box.allow(owner)
     notes = box.base / "home-a" / "steps"
-    box.good(box.alice, "submit", "steps", *REQUESTS, "--", *hers, PYTHON, "-S", "-c", STEPS, str(notes))
+    box.good(box.alice, "submit", "steps", *REQUESTS, "--", PYTHON, "-S", "-c", STEPS, str(notes))
     until(notes.exists, "the neighbour runs")
     calm, pressed = Asked(box.socket), Asked(box.socket)
     ratios = []
@@ -246,7 +240,7 @@ def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> None:
         pair = {}
         for which in (0, 1) if number % 2 else (1, 0):  # whatever changes with time is in both
             program, asked = ((POLITE, calm), (HOG, pressed))[which]
-            began, ended = beside(box, program, seconds, 2 * number + which, asked, his)
+            began, ended = beside(box, program, seconds, 2 * number + which, asked)
             pair[which] = statistics.mean(steps(notes, began, ended))
         ratios.append(pair[1] / pair[0])
     calm_p99 = {path: percentile(mine, 0.99) for path, mine in calm.times.items()}

@@ -100,7 +100,7 @@ void config_read(const char *path) {
         case GROUP: folder(conf.group, path, key, value); break;
         case SUPERVISOR: folder(conf.supervisor, path, key, value); break;
         case STRAYS: conf.stop_strays = either(path, "strays is stop or leave:", value, "stop", "leave"); break;
-        case PROCESSOR: conf.limit_cpu = either(path, "cpu is limit or weight:", value, "limit", "weight"); break;
+        case PROCESSOR: conf.own_cores = either(path, "cpu is cores or weight:", value, "cores", "weight"); break;
         default: {
             struct patterns *list = i == GPU ? &conf.gpu : i == COMMON ? &conf.common : &conf.always;
             if (list->count == 8) wrong(path, "more than 8 lines:", key);

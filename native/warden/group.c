@@ -3,8 +3,8 @@
  * controllers are. */
 #include "warden.h"
 
-enum { MEMORY = 1, CPU = 2, PIDS = 4, DEVICES_ = 8, FREEZER = 16, ALL = 31, TREES = 8, PATH = 1024 };
-static const char *const controllers[] = {"memory", "cpu", "pids", "devices", "freezer"};
+enum { MEMORY = 1, CPU = 2, PIDS = 4, CORES = 8, DEVICES_ = 16, FREEZER = 32, TREES = 8, PATH = 1024 };
+static const char *const controllers[] = {"memory", "cpu", "pids", "cpuset", "devices", "freezer"};
 
 static struct tree {
     char path[512];
@@ -20,7 +20,7 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-static bool get(const char *folder, const char *file, char *text, size_t room) {
+bool get(const char *folder, const char *file, char *text, size_t room) {
     char path[PATH];
     snprintf(path, sizeof path, "%s/%s", folder, file);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -30,8 +30,8 @@ static bool get(const char *folder, const char *file, char *text, size_t room) {
     return n >= 0;
 }
 
-__attribute__((format(printf, 3, 4))) static bool put(const char *folder, const char *file, const char *format, ...) {
-    char path[PATH], text[64];
+bool put(const char *folder, const char *file, const char *format, ...) {
+    char path[PATH], text[8192]; /* the longest is a list of cores */
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
@@ -65,7 +65,7 @@ static int64_t number_of(const char *folder, const char *file, const char *key) 
 }
 
 static void delegate(const struct tree *tree, const char *folder) {
-    for (size_t i = 0; tree->v2 && i < 3; i++)
+    for (size_t i = 0; tree->v2 && i < 4; i++)
         if (tree->has & (1 << i)) put(folder, "cgroup.subtree_control", "+%s", controllers[i]);
 }
 
@@ -89,14 +89,16 @@ void groups_open(void) {
         if (!tree.v2 && strcmp(type, "cgroup") != 0) continue;
         snprintf(tree.path, sizeof tree.path, "%s", place);
         if (tree.v2 && !get(place, "cgroup.controllers", options, sizeof options)) continue;
-        for (size_t i = 0; i < 5; i++)
+        for (size_t i = 0; i < sizeof controllers / sizeof *controllers; i++)
             if (has_word(options, controllers[i])) tree.has |= 1 << i;
+        if (!conf.own_cores) tree.has &= ~CORES;
         if (tree.v2 || tree.has) trees[tree_count++] = tree;
     }
     if (mounts) fclose(mounts);
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
         path_of(text, tree, "/supervisors");
         if (!make(text)) note(3, "%s cannot be made: %s", text, strerror(errno)), exit(2);
+        if (tree->has & CORES) cores_inherit(tree->path, text);
         if (!tree->v2) continue;
         path_of(text, tree, "/hold"); /* a group with members can limit no groups below it */
         make(text);
@@ -127,6 +129,7 @@ void group_make(void) {
             if (errno != EEXIST) refuse(errno, "%s cannot be made", path);
         }
         undo = group_remove;
+        if (tree->has & CORES) cores_inherit(tree->path, path);
         if (tree->v2) {
             strcat(path, "/cgroup.kill"); /* the server can end a job also while nobody answers here */
             int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -141,14 +144,10 @@ static uint64_t between(uint64_t least, uint64_t value, uint64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* Its weight beside others; if the configuration says so also the most, in microseconds of each 100 ms. */
-static bool limit_cpu(const struct tree *tree, const char *path) {
-    uint64_t cpu = order.cpu ? order.cpu : 1000, most = between(1000, order.cpu * 100, INT64_MAX);
-    bool ok = tree->v2 ? put(path, "cpu.weight", "%" PRIu64, between(1, cpu / 10, 10000))
-                       : put(path, "cpu.shares", "%" PRIu64, between(2, cpu * 1024 / 1000, 262144));
-    if (!conf.limit_cpu || !ok) return ok;
-    if (!order.cpu) return tree->v2 ? put(path, "cpu.max", "max") : put(path, "cpu.cfs_quota_us", "-1");
-    return put(path, tree->v2 ? "cpu.max" : "cpu.cfs_quota_us", "%" PRIu64, most);
+static bool weigh(const struct tree *tree, const char *path) {
+    uint64_t cpu = order.cpu ? order.cpu : 1000;
+    return tree->v2 ? put(path, "cpu.weight", "%" PRIu64, between(1, cpu / 10, 10000))
+                    : put(path, "cpu.shares", "%" PRIu64, between(2, cpu * 1024 / 1000, 262144));
 }
 
 /* Memory, processor, processes and devices, of a new group or of one that is resized. Fails closed. */
@@ -157,7 +156,7 @@ void group_limit(void) {
     size_t count = wall_devices(list, sizeof list / sizeof *list);
     int done = 0;
     bool v2_wall = false;
-    char path[PATH];
+    char path[PATH], root[PATH];
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
         attempt_path(path, tree);
         bool ok = true;
@@ -177,8 +176,13 @@ void group_limit(void) {
             done |= MEMORY;
         }
         if (tree->has & CPU) {
-            ok = ok && limit_cpu(tree, path);
+            ok = ok && weigh(tree, path);
             done |= CPU;
+        }
+        if (tree->has & CORES) {
+            path_of(root, tree, "");
+            cores_share(root, path);
+            done |= CORES;
         }
         if (tree->has & PIDS) {
             ok = ok && put(path, "pids.max", "%" PRIu64, order.pids ? order.pids : 1024);
@@ -197,7 +201,7 @@ void group_limit(void) {
     }
     if (!(done & DEVICES_)) refuse(ENOTSUP, "this machine cannot keep a job from devices");
     if (order.memory && !(done & MEMORY)) refuse(ENOTSUP, "this machine cannot limit memory");
-    if (conf.limit_cpu && order.cpu && !(done & CPU)) refuse(ENOTSUP, "this machine cannot limit the processor");
+    if (conf.own_cores && !(done & CORES)) refuse(ENOTSUP, "this machine cannot give jobs cores of their own");
     if (!(done & PIDS)) refuse(ENOTSUP, "this machine cannot limit the number of processes");
 }
 
@@ -306,6 +310,8 @@ void group_remove(void) {
         }
         path_of(path, &trees[i], "/user-%u", order.uid);
         rmdir(path); /* refused while other attempts are there */
+        path_of(path, &trees[i], "");
+        if (trees[i].has & CORES) cores_share(path, NULL);
     }
 }
 

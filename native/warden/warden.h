@@ -90,7 +90,7 @@ struct config {
     uid_t min_uid, deny[64];
     size_t denied;
     gid_t allow_group;
-    bool only_group, stop_strays, limit_cpu;
+    bool only_group, stop_strays, own_cores;
     char work[NAME], runtime[NAME], state[NAME], group[NAME], supervisor[NAME];
     struct patterns {
         char name[8][NAME];
@@ -133,6 +133,8 @@ void account_visit(const struct account *who);
 void account_return(void);
 
 /* group.c */
+bool get(const char *folder, const char *file, char *text, size_t room);
+bool put(const char *folder, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void groups_open(void);
 void group_make(void);
 void group_limit(void);
@@ -146,6 +148,10 @@ void group_signal(int number);
 void group_kill(void);
 void group_facts(struct answer *said);
 void group_list(int out);
+
+/* cores.c */
+void cores_inherit(const char *mount, const char *group);
+void cores_share(const char *root, const char *mine);
 
 /* wall.c */
 bool wall_v2(const char *group, const struct device *list, size_t count);

@@ -15,7 +15,9 @@ class Defence(NamedTuple):
     test: str  # file::name below tests/
 
 
-ACCOUNT, CONFIG, FOLDERS = (f"native/warden/{name}.c" for name in ("account", "config", "folders"))
+ACCOUNT, CONFIG, CORES, FOLDERS = (
+    f"native/warden/{name}.c" for name in ("account", "config", "cores", "folders")
+)
 GROUP, LAUNCH, MAIN, WALL = (f"native/warden/{name}.c" for name in ("group", "launch", "main", "wall"))
 API, CLIENT = "src/pliant/api", "src/pliant/client"
 WARDEN, WALLS, SHARED = "box/test_warden.py", "box/test_walls.py", "box/test_shared.py"
@@ -82,6 +84,20 @@ DEFENCES = (
         f"{API}/principal.py",
         "return (owner.uid, owner.name) == (self.account.uid, self.account.name)", "return True",
         f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
+    ),
+    Defence(
+        READ, "what an owner shares is for those with whom it is shared",
+        f"{API}/principal.py",
+        'return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})',
+        "return True",
+        f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
+    ),
+    Defence(
+        READ, "values of variables are in no text about a launch",
+        "src/pliant/control/submit/variables.py",
+        "given: tuple[tuple[str, str], ...] = field(default=(), repr=False)",
+        "given: tuple[tuple[str, str], ...] = ()",
+        "control/test_sealed.py::test_the_store_and_the_bundle_have_names_only",
     ),
     Defence(
         READ, "what a job runs is left out for others",
@@ -240,6 +256,70 @@ DEFENCES = (
         STARVE, "an end is for want of memory if the kernel says so",
         GROUP, "said->oom = oom > 0 ? (uint64_t)oom : 0;", "said->oom = 1;",
         f"{WALLS}::test_sigkill_by_hand_is_no_want_of_memory",
+    ),
+    Defence(
+        STARVE, "whole cores are a job's own where the configuration says so",
+        CORES, "print(CPU_COUNT(&rest) ? &rest : &all, text);", "print(&all, text);",
+        f"{WALLS}::test_whole_cores_are_a_jobs_own",
+    ),
+    Defence(
+        STARVE, "a job stays on the cores that are its own",
+        CORES, 'done = put(mine, "cpuset.cpus", "%s", text) && setxattr(', "done = setxattr(",
+        f"{WALLS}::test_a_job_stays_on_its_cores",
+    ),
+    Defence(
+        STARVE, "the log of an attempt",
+        "native/supervise.c",
+        "int64_t room = opt.log_max > out_log.size ? opt.log_max - out_log.size : 0;",
+        "int64_t room = INT64_MAX;",
+        "engines/test_local_logs.py::test_a_chatty_task_rotates_and_nothing_is_read_twice",
+    ),
+    Defence(
+        STARVE, "commands of an account inside jobs",
+        f"{API}/streaming/sessions.py",
+        "running = sum(entry.session.exit_code() is None for entry in entries)",
+        "running = 0 * len(entries)",
+        f"{SHARED}::test_one_account_has_so_many_commands_inside_jobs_at_a_time",
+    ),
+    Defence(
+        STARVE, "streams of an account",
+        f"{API}/pace.py", "if self._most and self._held[person] + beside >= self._most:", "if False:",
+        f"{SHARED}::test_one_account_reads_so_many_streams_at_a_time",
+    ),
+    Defence(
+        STARVE, "tasks of a workload",
+        f"{API}/pace.py", "if self.tasks and count > self.tasks:", "if False:",
+        f"{SHARED}::test_a_new_box_has_limits_for_everybody_and_for_one_workload",
+    ),
+    Defence(
+        STARVE, "GPUs of a person at a time",
+        "src/pliant/control/state/limits.py",
+        "if it.running is not None and self._held(row.user, it.project) + need > it.running:", "if False:",
+        "control/test_limits.py::test_gpus_at_once",
+    ),
+    Defence(
+        STARVE, "GPU hours of a person in 30 days",
+        "src/pliant/control/state/limits.py",
+        "if it.gpu_ms is not None and (until := self._until(row.user, it)) is not None:",
+        "if (until := None) is not None:",
+        "control/test_limits.py::test_gpu_hours_of_30_days",
+    ),
+    Defence(
+        STARVE, "the environment of a job",
+        "src/pliant/control/submit/variables.py", "if size > MOST_BYTES:", "if False:",
+        "control/test_sealed.py::test_an_environment_has_128_kib_at_most",
+    ),
+    Defence(
+        STARVE, "the body of a request",
+        f"{API}/errors.py", "            if taken > MOST_BODY:\n                raise _TooLarge\n", "",
+        "api/test_errors.py::test_a_body_that_is_too_large",
+    ),
+    Defence(
+        STARVE, "a request that does not come whole",
+        f"{API}/peer.py",
+        "self._arriving: asyncio.TimerHandle | None = self.loop.call_later(ARRIVES, self._too_slow)",
+        "self._arriving: asyncio.TimerHandle | None = None",
+        "app/test_slow.py::test_a_request_that_does_not_come_whole_is_given_up",
     ),
     Defence(
         STARVE, "connections of an account",

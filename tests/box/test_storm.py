@@ -44,11 +44,11 @@ class Job:
     shared: set = field(default_factory=set)  # names of accounts, or "project"
 
     def readable(self, who: Person) -> bool:
-        """Its log and files, as section 10 of the box's rules has it."""
+        """Its log and files, as section 10 of the box's rules has it: a viewer reads none, shared or not."""
         if who is self.owner:
             return True
-        sees = who.role and who.project == self.owner.project
-        return bool(sees and ({"project", who.owner.name} & self.shared))
+        may = who.role in (RESEARCHER, EDITOR) and who.project == self.owner.project
+        return bool(may and ({"project", who.owner.name} & self.shared))
 
 
 @pytest.fixture(scope="module")

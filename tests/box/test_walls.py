@@ -11,10 +11,11 @@ import pytest
 
 from pliant.devices.strays import Strays
 from pliant.engines.local.processes import started
-from pliant.engines.local.warden import Verb, Walls, launch
+from pliant.engines.local.warden import Refused, Verb, Walls, launch
 from pliant.model.workload import AttemptId
 from tests.box.box_rig import PYTHON, Box, group_file, members, trees, until
 from tests.box.test_warden import FULL, ZERO, live
+from tests.house.gaps import gap
 
 MIB = 2**20
 
@@ -85,49 +86,81 @@ def used(task):
 
 
 @pytest.fixture(scope="module")
-def limited():
-    made = Box("lim")
+def own():
+    if len(os.sched_getaffinity(0)) < 2:
+        gap("one core", "run the tests on a machine of two: one is to be a job's own")
+    made = Box("own")
     try:
         made.make()
-        made.write_config("cpu limit\n")
+        made.write_config("cpu cores\n")
         made.start()
         yield made
     finally:
         made.clean()
 
 
-def most_of(task):
-    """Millicores that it may use; None: all there are."""
-    place = f"{task.box.tag}/user-*/{task.id.workload}.*"
-    with suppress(StopIteration):
-        quota, period = group_file(f"{place}/cpu.max").read_text().split()
-        return None if quota == "max" else 1000 * int(quota) // int(period)
-    quota, period = (int(group_file(f"{place}/cpu.cfs_{it}_us").read_text()) for it in ("quota", "period"))
-    return None if quota < 0 else 1000 * quota // period
+def cores(task):
+    """Where its processes may run, of which there is one at least."""
+    found = set()
+    for pid in until(task.pids, "it runs"):
+        with suppress(FileNotFoundError):
+            found.add(frozenset(os.sched_getaffinity(pid)))
+    (one,) = found
+    return one
 
 
-def held_up(task):
-    """How often it had used its part of 100 ms before they were over."""
-    place = f"{task.box.tag}/user-*/{task.id.workload}.*/cpu.stat"
-    texts = [file.read_text() for tree in trees() for file in tree.glob(place)]
-    return max(int(it) for text in texts for it in re.findall("nr_throttled (.*)", text))
-
-
-def test_the_request_is_the_most_where_the_configuration_says_so(limited):
-    busy = "while :; do :; done"
-    task = limited.shell(limited.alice, f"{busy} & {busy}", walls=Walls(cpu=200))
-    assert most_of(task) == 200
-    until(lambda: held_up(task) > 2, "it is held at what it asked for")
-    limited.ask(Verb.LIMITS, attempt=task.id, owner=limited.alice, walls=Walls(cpu=4500))
-    assert most_of(task) == 4500
-    limited.ask(Verb.LIMITS, attempt=task.id, owner=limited.alice, walls=Walls())
-    assert most_of(task) is None
+def test_whole_cores_are_a_jobs_own(own):
+    """Another's that asks for none, or for a half, runs on what is left, whether it came before or after."""
+    every = os.sched_getaffinity(0)
+    before = live(own, own.bob)
+    assert cores(before) == every
+    task = live(own, own.alice, walls=Walls(cpu=1000))
+    after = live(own, own.bob, walls=Walls(cpu=500))
+    assert len(cores(task)) == 1
+    assert cores(before) == cores(after) == every - cores(task)
+    own.kill()
+    own.start()
+    later = live(own, own.bob)
+    assert cores(later) == every - cores(task), "another warden knows whose they are"
+    own.ask(Verb.LIMITS, attempt=task.id, owner=own.alice, walls=Walls(cpu=1500))
+    assert cores(task) == cores(before) == every, "no whole cores, none of its own"
+    own.ask(Verb.LIMITS, attempt=task.id, owner=own.alice, walls=Walls(cpu=1000))
+    assert cores(before) == every - cores(task)
     task.stop()
+    assert cores(before) == cores(after) == cores(later) == every
+    for one in (before, after, later):
+        one.stop()
 
 
-def test_the_request_is_a_weight_alone_where_it_does_not(box):
-    task = live(box, box.alice, walls=Walls(cpu=200))
-    assert most_of(task) is None
+def test_a_job_stays_on_its_cores(own):
+    rest = live(own, own.bob)
+    widen = "import os, time; os.sched_setaffinity(0, range(os.cpu_count())); print('wide', flush=True)"
+    task = own.run(own.alice, [PYTHON, "-S", "-c", f"{widen}; time.sleep(100000)"], walls=Walls(cpu=1000))
+    until(lambda: "wide" in task.log(), "it has asked for all")
+    assert len(cores(task)) == 1
+    status, text = own.execute(task, ["sh", "-c", "grep Cpus_allowed_list /proc/self/status"])
+    assert status == 0 and {int(text.split()[-1])} == cores(task)
+    task.stop()
+    rest.stop()
+
+
+def test_more_cores_than_there_are_start_nothing(own):
+    one = live(own, own.bob, walls=Walls(cpu=1000))
+    many = len(os.sched_getaffinity(0))
+    with pytest.raises(Refused, match=f"asks for {many} cores of its own, and {many - 1} are nobody's"):
+        live(own, own.alice, walls=Walls(cpu=1000 * many))
+    assert [group.uid for group in own.groups()] == [own.bob.uid]
+    one.stop()
+    all_of_them = live(own, own.alice, walls=Walls(cpu=1000 * many))
+    rest = live(own, own.bob)
+    assert cores(all_of_them) == cores(rest), "where nothing is left, all are shared"
+    all_of_them.stop()
+    rest.stop()
+
+
+def test_cores_are_shared_where_nothing_else_is_said(box):
+    task = live(box, box.alice, walls=Walls(cpu=1000))
+    assert cores(task) == os.sched_getaffinity(0)
     task.stop()
 
 

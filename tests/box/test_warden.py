@@ -448,7 +448,7 @@ def try_config(box, text, mode=0o644):
         ("colour blue", "unknown key: colour"),
         ("min-uid 5", "twice: min-uid"),
         ("strays maybe", "strays is stop or leave"),
-        ("cpu half", "cpu is limit or weight"),
+        ("cpu half", "cpu is cores or weight"),
         ("deny-users nobody-of-that-name", "no such user"),
         ("allow-group no-group-of-that-name", "no such group"),
         ("gpu relative", "no absolute path"),
