@@ -78,5 +78,5 @@ void cores_share(const char *root, const char *mine) {
         if (!own(found.gl_pathv[i], &theirs)) put(found.gl_pathv[i], "cpuset.cpus", "%s", text);
     globfree(&found);
     close(lock); /* before a refusal, which removes the group and comes here again */
-    if (!done) refuse(EBUSY, "it asks for %zu cores of its own, and %zu are nobody's", wanted, left);
+    if (!done) refuse(EBUSY, "it asks for %zu cores of its own, and %zu are free", wanted, left);
 }

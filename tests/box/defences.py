@@ -86,7 +86,7 @@ DEFENCES = (
         f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
     ),
     Defence(
-        READ, "what an owner shares is for those with whom it is shared",
+        READ, "what an owner shares is for those alone who were named",
         f"{API}/principal.py",
         'return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})',
         "return True",

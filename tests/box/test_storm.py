@@ -261,9 +261,11 @@ class Storm:
 )
 def test_nobody_reads_signals_or_enters_what_is_anothers(box, letter, seconds):
     storm = Storm(box, seed_or(13), letter)
-    storm.blow(seconds)
-    print(dict(storm.done), f"{storm.number} jobs", "refused:", dict(storm.refused))
-    print(f"asked again: {storm.unavailable}")
+    try:
+        storm.blow(seconds)
+    finally:
+        print(dict(storm.done), f"{storm.number} jobs", "refused:", dict(storm.refused))
+        print(f"asked again: {storm.unavailable}")
     actions = sum(storm.done.values())
     assert storm.number >= min(500, seconds // 6)
     assert storm.done["attacked processes"] > actions // 40, "too few of the jobs had a process"

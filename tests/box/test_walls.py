@@ -147,7 +147,7 @@ def test_a_job_stays_on_its_cores(own):
 def test_more_cores_than_there_are_start_nothing(own):
     one = live(own, own.bob, walls=Walls(cpu=1000))
     many = len(os.sched_getaffinity(0))
-    with pytest.raises(Refused, match=f"asks for {many} cores of its own, and {many - 1} are nobody's"):
+    with pytest.raises(Refused, match=f"asks for {many} cores of its own, and {many - 1} are free"):
         live(own, own.alice, walls=Walls(cpu=1000 * many))
     assert [group.uid for group in own.groups()] == [own.bob.uid]
     one.stop()
