@@ -70,7 +70,7 @@ OF_PROJECT = "project:"
 """Beginning of an owner that is a project; else it is an account."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, init=False)
 class Share:
     """A part of one device."""
 
@@ -79,8 +79,15 @@ class Share:
     memory: int = 0  # bytes of it; the whole card's for a whole device
     owner: str = ""  # whose part it is, where nothing holds it to that; empty: it lies beside anybody's
 
+    # Written out, as below: thousands are made in a cycle, and mypyc compiles no constructor that is derived.
+    def __init__(self, gpu: str, portion: int = GPU, memory: int = 0, owner: str = "") -> None:
+        object.__setattr__(self, "gpu", gpu)
+        object.__setattr__(self, "portion", portion)
+        object.__setattr__(self, "memory", memory)
+        object.__setattr__(self, "owner", owner)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, init=False)
 class Placement:
     """Where a task sits: one node, shares of its devices (ordered by device index), cores and memory."""
 
@@ -88,6 +95,12 @@ class Placement:
     shares: tuple[Share, ...] = ()
     cpu: int = 0  # millicores
     memory: int = 0  # bytes
+
+    def __init__(self, node: str, shares: tuple[Share, ...] = (), cpu: int = 0, memory: int = 0) -> None:
+        object.__setattr__(self, "node", node)
+        object.__setattr__(self, "shares", shares)
+        object.__setattr__(self, "cpu", cpu)
+        object.__setattr__(self, "memory", memory)
 
     @property
     def gpu(self) -> int:

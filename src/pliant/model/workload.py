@@ -12,25 +12,6 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
 from pliant.model.volume import Volume
 
-PREEMPTIBLE_BELOW = 100
-"""Unless said otherwise, a Run:ai workload of this priority or above is non-preemptible."""
-
-PRIORITIES = {
-    "very-low": 25,
-    "low": 40,
-    "train": 50,
-    "medium-low": 65,
-    "interactive-preemptible": 75,
-    "medium": 80,
-    "medium-high": 90,
-    "build": 100,
-    "inference": 125,
-    "high": 125,
-    "very-high": 150,
-}
-"""Names of priorities, of all product eras, and their values."""
-
-
 ELASTICDL = "ElasticDL"
 """A framework whose master starts alone, and whose workers come and go."""
 
@@ -287,7 +268,7 @@ TaskKey = tuple[str, str]
 """Workload and name of a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Task:
     """One process or pod of a workload, over all its attempts.
 
@@ -311,6 +292,30 @@ class Task:
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
+    # Written out, as in machine.py: mypyc compiles no constructor that is derived from the fields.
+    def __init__(
+        self, workload: str, name: str, group: str, index: int, phase: TaskPhase = TaskPhase.WAITING,
+        claims: Placement | None = None, carries: Placement | None = None, attempt: int = 0,
+        started: int | None = None, first_started: int | None = None, failures: int = 0,
+        last_code: int | None = None, ooms: int = 0, retry_at: int | None = None,
+        resizes: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        object.__setattr__(self, "workload", workload)
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "phase", phase)
+        object.__setattr__(self, "claims", claims)
+        object.__setattr__(self, "carries", carries)
+        object.__setattr__(self, "attempt", attempt)
+        object.__setattr__(self, "started", started)
+        object.__setattr__(self, "first_started", first_started)
+        object.__setattr__(self, "failures", failures)
+        object.__setattr__(self, "last_code", last_code)
+        object.__setattr__(self, "ooms", ooms)
+        object.__setattr__(self, "retry_at", retry_at)
+        object.__setattr__(self, "resizes", resizes)
+
     @property
     def key(self) -> TaskKey:
         return (self.workload, self.name)
@@ -318,22 +323,10 @@ class Task:
     def ordered(self, place: Placement) -> "Task":
         """Its row once its next attempt is ordered there; said field by field, which is twice as fast."""
         return Task(
-            self.workload,
-            self.name,
-            self.group,
-            self.index,
-            TaskPhase.ORDERED,
-            place,
-            place,
-            self.attempt + 1,
-            None,
-            self.first_started,
-            self.failures,
-            self.last_code,
-            self.ooms,
-            self.retry_at,
-            self.resizes,
-        )
+            self.workload, self.name, self.group, self.index, TaskPhase.ORDERED, place, place,
+            self.attempt + 1, None, self.first_started, self.failures, self.last_code, self.ooms,
+            self.retry_at, self.resizes,
+        )  # fmt: skip
 
 
 class AttemptId(NamedTuple):

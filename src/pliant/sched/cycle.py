@@ -204,13 +204,16 @@ def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
     So is what a workload that had nothing before was given and lost again; unless something was taken from
     others in between, whose reasons count what it held then.
     """
-    first: dict[str, int] = {}
     last: dict[str, int] = {}
     for at, decision in enumerate(cycle.decisions):
         wid = decision.workload
-        first.setdefault(wid, at)
         if wid not in changed or (decision.verb is Verb.EVICT and cycle.world.given_now(wid)):
             last[wid] = at
+    if not last:
+        return cycle.decisions
+    first: dict[str, int] = {}
+    for at, decision in enumerate(cycle.decisions):
+        first.setdefault(decision.workload, at)
     taken = [
         (at, d)
         for at, d in enumerate(cycle.decisions)

@@ -16,8 +16,8 @@ from pliant.control.board.view import Board
 from pliant.control.errors import NotFound
 from pliant.control.submit.submission import DEFAULT_PRIORITY
 from pliant.control.submit.workload import category_of
-from pliant.model.priority import PriorityClass
-from pliant.model.workload import PRIORITIES, Kind
+from pliant.model.priority import PRIORITIES, PriorityClass
+from pliant.model.workload import Kind
 from pliant.wire.organization import (
     AppliedList,
     Categories,

@@ -6,18 +6,9 @@ from typing import Any
 
 from pliant.control.errors import BadRequest, NotFound
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node
+from pliant.model.priority import PRIORITIES
 from pliant.model.tenancy import Department, Project, Quota, with_quota
-from pliant.model.workload import (
-    PRIORITIES,
-    Kind,
-    Launch,
-    Phase,
-    Request,
-    Task,
-    TaskGroup,
-    TaskPhase,
-    Workload,
-)
+from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import drained
 from pliant.sched.explain.trial import Change, apply, gone

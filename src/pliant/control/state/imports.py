@@ -11,16 +11,8 @@ from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.hold import ASSEMBLING
 from pliant.model.origin import Origin
-from pliant.model.workload import (
-    PREEMPTIBLE_BELOW,
-    PRIORITIES,
-    Desired,
-    Phase,
-    Task,
-    TaskGroup,
-    TaskPhase,
-    Workload,
-)
+from pliant.model.priority import PREEMPTIBLE_BELOW, PRIORITIES
+from pliant.model.workload import Desired, Phase, Task, TaskGroup, TaskPhase, Workload
 
 
 @dataclass(frozen=True, slots=True)

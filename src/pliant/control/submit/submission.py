@@ -10,19 +10,10 @@ from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
 from pliant.control.submit.sequence import Start
 from pliant.control.submit.variables import Variables, check_variables
+from pliant.model.priority import PREEMPTIBLE_BELOW, PRIORITIES
 from pliant.model.quantity import GPU, format_bytes, plain, spell_gpus
 from pliant.model.reason import Reason
-from pliant.model.workload import (
-    ELASTICDL,
-    PREEMPTIBLE_BELOW,
-    PRIORITIES,
-    Kind,
-    Launch,
-    Port,
-    Request,
-    SubGroup,
-    Workload,
-)
+from pliant.model.workload import ELASTICDL, Kind, Launch, Port, Request, SubGroup, Workload
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 LEAST_GPU_MEMORY = 100 * 10**6

@@ -9,8 +9,7 @@ from pliant.control.loop import Loop
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import Distribution, Submission
 from pliant.model.event import EventKind
-from pliant.model.priority import PriorityClass
-from pliant.model.workload import PRIORITIES
+from pliant.model.priority import PRIORITIES, PriorityClass
 
 LEAST, MOST = -(2**31), 10**9
 """Values a class may have: as Kubernetes, which keeps those above for itself."""

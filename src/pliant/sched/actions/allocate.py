@@ -1,29 +1,33 @@
 """Allocate: place what fits on unclaimed capacity, in fair order. Evicts none."""
 
+from collections.abc import Sequence
+
+from pliant.model.quantity import Resources
+from pliant.model.reason import Placed
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement.eligibility import Equivalence
+from pliant.sched.placement.series import Series, chain_of
+from pliant.sched.plan import Decision, Verb
 from pliant.sched.shares.admission import Refusal
-from pliant.sched.shares.job_order import Batch
+from pliant.sched.shares.job_order import Batch, Order
+from pliant.sched.world.chunks import Chunk, Step
+from pliant.sched.world.tally import Tally
 
 
 def allocate(cycle: Cycle, reserving: Reserving) -> None:
     world = cycle.world
     hopeless: dict[Equivalence, Refusal | None] = {}  # claims only grow here: what failed once fails again
-    begun, positions = world.version, cycle.positions
+    begun = world.version
     for choice, rows in cycle.waiting().items():
         pool = choice[1]
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
         order = cycle.order(pool, asking)
-        seen: dict[int, tuple[Batch, Equivalence]] = {}  # by id of a row, which is held: none gets its id
-        while (job := order.pop()) is not None:
+        seen: dict[int, Row] = {}  # by id of its batch, which is held: none gets its id
+        while (job := _next(cycle, order, pool, seen, hopeless)) is not None:
             chunk, adding = job
             wid = chunk.workload.id
-            positions.setdefault(wid, len(positions) + 1)
-            known = seen.get(id(order.row))
-            if known is None:  # of all in a row it is the same
-                known = seen[id(order.row)] = order.row, cycle.equivalence(chunk, pool)
-            equivalence = known[1]
+            equivalence = seen[id(order.row)].equivalence
             if equivalence not in hopeless:
                 before = 0 if chunk.alone or not world.need(wid).holds else world.gpu_of(wid)
                 fits = cycle.try_place(chunk, pool, adding, equivalence)
@@ -40,3 +44,79 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
             cycle.block(
                 choice, Block(chunk, pool, adding, hopeless[equivalence], equivalence), (chunk, *following)
             )
+
+
+class Row:
+    """What the jobs of a batch have in common."""
+
+    __slots__ = ("batch", "bounded", "chain", "equivalence", "gpu", "named", "quota", "series", "tally")
+
+    def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
+        self.batch = batch
+        project = chunk.workload.project
+        self.equivalence = cycle.equivalence(chunk, pool)
+        self.bounded = cycle.shares.bounded(chunk, pool)
+        self.chain: Sequence[Tally] | None = chain_of(cycle.world, chunk, pool)
+        self.series: Series | None = None  # that in which they can be placed in one step
+        if chunk.step is Step.CORE and cycle.books is None:
+            series = cycle.series_for(chunk, pool, self.equivalence)
+            self.series = series if series is not None and series.whole else None
+        if self.series is not None:
+            self.named, self.quota = cycle.named(project), cycle.quota(project, pool)
+            self.tally = cycle.world.tally(project, pool)
+            self.gpu = chunk.resources.gpu
+
+
+def _next(
+    cycle: Cycle,
+    order: Order,
+    pool: str,
+    seen: dict[int, Row],
+    hopeless: dict[Equivalence, Refusal | None],
+) -> tuple[Chunk, Resources] | None:
+    """The next job that has to be looked at by itself; all before it are placed, equal ones in one step.
+
+    Equal are tasks that have all they ask for or nothing, had no place, and of which but the room on nodes
+    decides where they go: each is placed as it would be alone, but what follows from a place is told to its
+    node when the next node is chosen, or the next job is of another kind.
+    """
+    tasks, positions, blocked, series = cycle.world.tasks, cycle.positions, cycle.blocked, None
+    names = ("",)  # of the last one's task: most are called alike
+    try:
+        while (job := order.pop()) is not None:
+            chunk, adding = job
+            workload = chunk.workload
+            wid, batch = workload.id, order.row
+            positions.setdefault(wid, len(positions) + 1)
+            row = seen.get(id(batch))
+            if row is None:
+                row = seen[id(batch)] = Row(cycle, batch, chunk, pool)
+            if row.series is not series:
+                if series is not None:
+                    series.settle()
+                series = row.series
+                if series is not None and cycle.unfit(series):
+                    return job
+            key = chunk.parts[0].task
+            task = tasks[key]
+            if (
+                series is None
+                or not chunk.alone
+                or task.claims is not None
+                or task.carries is not None
+                or row.equivalence in hopeless
+                or (row.bounded and cycle.shares.refuse(chunk, pool, adding) is not None)
+                or not series.ready()
+            ):
+                return job
+            where, gpu = series.take(chunk, row.chain).node, row.gpu
+            placed = Placed(where, gpu, row.named, row.tally.gpu, row.quota)
+            if names[0] != key[1]:
+                names = (key[1],)
+            cycle.record(Decision(Verb.PLACE, "allocate", wid, names, 0, gpu, placed))
+            if blocked:
+                blocked.pop(wid, None)
+    finally:
+        if series is not None:
+            series.settle()
+    return None

@@ -13,6 +13,7 @@ from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.booked import Books
 from pliant.sched.placement.eligibility import Destinations, Equivalence
+from pliant.sched.placement.series import Series
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Guarantee, Verb
 from pliant.sched.preemption.attempt import Effort, Obstacles, Rank, Unit
@@ -83,8 +84,8 @@ class Cycle(Destinations):
         self.pools = eligibility.all_pools(world)
         self._promised: dict[str, int] = {}
         self._unfit: set[tuple[object, ...]] = set()
-        self._series: dict[Equivalence, fit.Series] = {}
-        self._serial: dict[tuple[object, ...], fit.Series] = {}  # the same by shape
+        self._series: dict[Equivalence, Series] = {}
+        self._serial: dict[tuple[object, ...], Series] = {}  # the same by shape
         self._named: dict[str, Named] = {}  # projects, by id
         self.prices: dict[
             Equivalence, PriceCache
@@ -156,31 +157,32 @@ class Cycle(Destinations):
         world = self.world
         if self.shares.refuse(chunk, pool, adding) is not None:
             return False
-        equivalence = self.equivalence(chunk, pool) if known is None else known
-        series = self._series.get(equivalence)
-        if series is None and fit.serial(world, chunk):
-            series = self._series[equivalence] = self._series_for(chunk, pool)
-        if series is None or chunk.by_memory:
+        series = self.series_for(chunk, pool, self.equivalence(chunk, pool) if known is None else known)
+        if series is None or not world.placeless(chunk.parts[0].task):
             return self._tried(chunk, pool, adding)
-        row = world.tasks[chunk.parts[0].task]
-        if row.claims is not None or row.carries is not None:
-            return self._tried(chunk, pool, adding)
-        if self._unfit and series.shape in self._unfit:
+        if self.unfit(series):
             return False
-        if not series.place(chunk):
+        if not fit.place_next(world, series, chunk, self.pool(pool)):
             self._unfit.add(series.shape)
             return False
         return True
 
-    def _series_for(self, chunk: Chunk, pool: str) -> fit.Series:
-        """One for all projects whose equal chunks may go to the same nodes."""
-        cls = self.class_for(chunk, pool)
-        shape = (pool, cls.types, chunk.shape)
-        found = self._serial.get(shape)
-        if found is None:
-            request = chunk.parts[0].request
-            found = self._serial[shape] = fit.Series(self.world, cls, request, self.pool(pool), shape)
+    def series_for(self, chunk: Chunk, pool: str, equivalence: Equivalence) -> Series | None:
+        """One for all projects whose equal chunks may go to the same nodes; None if more decides where."""
+        found = self._series.get(equivalence)
+        if found is None and fit.serial(self.world, chunk):
+            cls = self.class_for(chunk, pool)
+            shape = (pool, cls.types, chunk.shape)
+            found = self._serial.get(shape)
+            if found is None:
+                found = fit.series_of(self.world, chunk, cls, self.pool(pool), shape)
+                self._serial[shape] = found
+            self._series[equivalence] = found
         return found
+
+    def unfit(self, series: Series) -> bool:
+        """True if a place for one of these was looked for in vain."""
+        return bool(self._unfit) and series.shape in self._unfit
 
     def _tried(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """The same for what its queues may have, whatever it is."""
@@ -306,18 +308,26 @@ class Cycle(Destinations):
         after = claims[0].gpu if chunk.alone else world.gpu_of(workload.id)
         if chunk.step is Step.CORE:
             pool = world.nodes[first].pool  # it may have stayed in another
-            project = self._named.get(workload.project)
-            if project is None:
-                project = self._named[workload.project] = queue_named(world.projects[workload.project])
-            quota = self.shares.standing(pool)[workload.project].deserved.gpu
             has = world.tally(workload.project, pool).gpu
-            placed = Placed(where, after - before, project, has, -1 if quota >= INFINITE else quota)
+            quota = self.quota(workload.project, pool)
+            placed = Placed(where, after - before, self.named(workload.project), has, quota)
             self.record(Decision(Verb.PLACE, action, workload.id, tasks, before, after, placed))
         else:
             asks = sum(group.request.devices * group.wanted for group in workload.groups)
             grown = Grown(after - before, where, asks * 1000)
             self.record(Decision(Verb.GROW, action, workload.id, tasks, before, after, grown))
         self.blocked.pop(workload.id, None)
+
+    def named(self, project: str) -> Named:
+        found = self._named.get(project)
+        if found is None:
+            found = self._named[project] = queue_named(self.world.projects[project])
+        return found
+
+    def quota(self, project: str, pool: str) -> int:
+        """Milli-GPUs; -1: unlimited."""
+        quota = self.shares.standing(pool)[project].deserved.gpu
+        return -1 if quota >= INFINITE else quota
 
     def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""

@@ -81,10 +81,12 @@ class Deriver:
         self._decisions: dict[str, int] = {}  # workload -> index of the latest decision about it
         self._places: dict[str, int] = {}  # workload -> index of the one that gave it its core
         for at, decision in enumerate(made):
-            self._decisions[decision.workload] = at
+            wid = decision.workload
+            self._decisions[wid] = at
             if decision.verb is Verb.PLACE:
-                self._places[decision.workload] = at
+                self._places[wid] = at
         self._coming: dict[str, Coming] = {}  # by node
+        self._roomy: dict[str, bool] = {}  # nodes with cores and memory for all that have a place there
         self.outcome = Outcome()
 
     def run(self, changed: list[TaskKey]) -> Outcome:
@@ -102,9 +104,9 @@ class Deriver:
                 self._live(self._noted(key), key in changed_now)
             else:
                 self._noted(key)
-        for wid in sorted(starting, key=self._turn) if len(starting) > 1 else starting:
+        for cause, _, wid in sorted(map(self._turn, starting)):
             waiting = starting[wid]
-            if len(waiting) == 1 and self._starts_alone(wid, waiting[0]):
+            if len(waiting) == 1 and self._starts_alone(wid, waiting[0], cause):
                 continue
             self._start(wid, waiting)
             for key in waiting:
@@ -234,7 +236,7 @@ class Deriver:
             ordered = self.outcome.rows[key] = row.ordered(claim)
             self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
 
-    def _starts_alone(self, wid: str, key: TaskKey) -> bool:
+    def _starts_alone(self, wid: str, key: TaskKey, cause: int) -> bool:
         """Start the only task of a workload, the most frequent kind, if nothing stands against that."""
         world = self._world
         workload, row, claim = world.workloads.get(wid), world.tasks[key], world.claim_of(key)
@@ -242,8 +244,8 @@ class Deriver:
             workload is None
             or claim is None
             or row.retry_at is not None
-            or len(workload.groups) > 1
-            or workload.groups[0].min != 1
+            or len(groups := workload.groups) > 1
+            or groups[0].min != 1
             or workload.subgroups
             or len(world.keys_of(wid)) > 1
             or world.demands(wid)
@@ -256,13 +258,15 @@ class Deriver:
             self._order(claim)
         self.outcome.rows[key] = row.ordered(claim)
         attempt = AttemptId(wid, row.name, row.attempt + 1)
-        self.outcome.starts.append(StartIntent(attempt, claim, self._cause(wid)))
+        self.outcome.starts.append(StartIntent(attempt, claim, cause))
         return True
 
     def _turn(self, wid: str) -> tuple[int, int, str]:
         """Who starts before whom where not all can yet: places that were given first, then the oldest."""
-        workload = self._world.workloads.get(wid)
-        return self._cause(wid), workload.serial if workload is not None else 0, wid
+        workload, cause = self._world.workloads.get(wid), self._places.get(wid)
+        if cause is None:
+            cause = self._cause(wid)
+        return cause, workload.serial if workload is not None else 0, wid
 
     def _cause(self, wid: str) -> int:
         """Index of the decision by which it starts; -1: decided in an earlier cycle."""
@@ -291,11 +295,14 @@ class Deriver:
         What starts there needs no further look, now or for those that follow.
         """
         node = self._world.nodes.get(claim.node)
-        if node is None or not node.open:
+        if node is None:
             return False
-        if node.held_cpu > node.row.cpu or node.held_memory > node.row.memory:
-            return False
-        return node.held_alone(claim) is not None
+        roomy = self._roomy.get(claim.node)
+        if roomy is None:
+            row = node.row
+            roomy = node.open and node.held_cpu <= row.cpu and node.held_memory <= row.memory
+            self._roomy[claim.node] = roomy
+        return roomy and node.held_alone(claim) is not None
 
     def _free_now(self, key: TaskKey, claim: Placement) -> bool:
         """True if all it claims is free of what others carry and of what was ordered in this cycle."""

@@ -206,7 +206,7 @@ class _Vacating:
         """Place one task elsewhere; an elastic one with as many devices as there are, if not all."""
         least = 1 if row.group(self._world.tasks[part.task].group).elastic else part.request.devices
         for devices in range(part.request.devices, least - 1, -1):
-            part = part._replace(request=replace(part.request, devices=devices))
+            part = replace(part, request=replace(part.request, devices=devices))
             cls = self._cycle.nodes_for(row, pool)
             if fit.place_again(self._world, cls, part, self._cycle.pool(pool)):
                 return True

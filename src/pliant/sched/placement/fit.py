@@ -7,9 +7,10 @@ from pliant.model.machine import NodePool, Placement, Share, Strategy
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fraction, score, topology
+from pliant.sched.placement.series import Series, chain_of
 from pliant.sched.world import device_share
 from pliant.sched.world.chunks import Chunk, Part
-from pliant.sched.world.node_classes import Key, NodeClass
+from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 from pliant.sched.world.state import World
@@ -142,105 +143,12 @@ def _admits(
     return None if guard is None else lambda node: guard.admits(key, seat(node, request, pool))
 
 
-class Series:
-    """Places equal tasks one after the other: what is common to all of them is calculated once.
-
-    Of tasks to which all nodes of a class are alike but for the room on them: see serial().
-    """
-
-    __slots__ = (
-        "_ask", "_cls", "_idle", "_node", "_pool", "_request", "_rival", "_version", "_world", "shape",
-    )  # fmt: skip
-
-    def __init__(
-        self, world: World, cls: NodeClass, request: Request, pool: NodePool, shape: tuple[object, ...]
-    ) -> None:
-        """`shape`: equal for all that fit the same nodes."""
-        self.shape = shape
-        self._world = world
-        self._cls = cls
-        self._request = request
-        self._pool = pool
-        self._ask = score.ask_for(cls, request, pool, _taste(world, request))
-        self._node: NodeState | None = None  # where the last one went, if more may follow it there
-        self._idle: list[Device] = []  # devices of it that are neither claimed nor carried, the last first
-        self._rival: Key | None = None  # of the best other node
-        self._version = -1  # of the world after the last one
-
-    def place(self, chunk: Chunk) -> bool:
-        """Claim a place for the next one; False, and nothing changed, without any."""
-        ask, world = self._ask, self._world
-        node = self._node if self._version == world.version else None
-        if node is None or not self._still_best(node):
-            first = score.best(self._cls, self._cls.looks, ask)
-            if first is None:
-                return False
-            node = self._cls.nodes[first[-1]]
-            self._node = None
-            if not (ask.whole and _idle(node, ask)):
-                return self._seated(node, chunk.parts[0].task)
-            self._idle = [it for it in node.devices.values() if it.idle]
-            self._idle.reverse()
-            if node.idle >= 2 * ask.devices and not ask.spread:
-                self._node, self._rival = node, score.rival(self._cls, node, ask)
-        if ask.devices == 1:
-            devices = [self._idle.pop()]
-        else:
-            devices = self._idle[: -ask.devices - 1 : -1]
-            del self._idle[-ask.devices :]
-        world.take(chunk, node, devices)
-        self._version = world.version
-        return True
-
-    def _still_best(self, node: NodeState) -> bool:
-        """True if the node has idle room and goes before all others, of which none has changed."""
-        ask = self._ask
-        if not _idle(node, ask):
-            return False
-        if not any(ask.taste.rates) or self._rival is None:
-            return True  # with fewer free devices than before it is better than before
-        key = score.key_of(node, ask)
-        return key is not None and key < self._rival
-
-    def _seated(self, best: NodeState, key: TaskKey) -> bool:
-        """Claim a place where some of it may be carried by others, or shared with them."""
-        node: NodeState | None = best
-        request = self._request
-        if not (_has_cores(best, request) and _has_cores_now(best, request)):
-            node = None
-        elif request.shared and not self._ask.device_spread:
-            pairs = fraction.shared_devices(best, request)
-            if pairs is not None and all(device.room_now(share) for device, share in pairs):
-                place = Placement(best.row.name, in_order(pairs), request.cpu, request.memory)
-                self._world.claim(key, place)
-                return True
-            node = None
-        elif not fits_now(best, request):
-            node = None
-        if node is None:
-            node = find(self._cls, request, self._pool, 0, (), self._ask.taste)
-        if node is None:
-            return False
-        self._world.claim(key, seat(node, request, self._pool))
-        return True
-
-
-def _idle(node: NodeState, ask: score.Ask) -> bool:
-    """True if so many devices, cores and so much memory of it are neither claimed nor carried."""
-    row = node.row
-    return (
-        ask.devices <= node.idle
-        and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
-        and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
-        and (ask.memory <= row.memory - node.held_memory or not ask.memory)
-    )
-
-
 def serial(world: World, chunk: Chunk) -> bool:
     """True if only its one request and its class of nodes decide where the chunk goes."""
     part = chunk.parts[0]
     return not (
         len(chunk.parts) > 1
+        or chunk.by_memory
         or part.extends
         or part.most
         or world.reserves
@@ -249,6 +157,45 @@ def serial(world: World, chunk: Chunk) -> bool:
         or world.demands(chunk.workload.id)
         or constrained(chunk.workload)
     )
+
+
+def series_of(
+    world: World, chunk: Chunk, cls: NodeClass, pool: NodePool, shape: tuple[object, ...]
+) -> Series:
+    """For such chunks: see serial()."""
+    request = chunk.parts[0].request
+    return Series(world, cls, score.ask_for(cls, request, pool, _taste(world, request)), shape)
+
+
+def place_next(world: World, series: Series, chunk: Chunk, pool: NodePool) -> bool:
+    """Claim a place for the next one of a series; False, and nothing changed, without any."""
+    if series.ready():
+        series.take(chunk, chain_of(world, chunk, series.cls.pool))
+        series.settle()
+        return True
+    return series.best is not None and _seated(world, series, series.best, chunk, pool)
+
+
+def _seated(world: World, series: Series, best: NodeState, chunk: Chunk, pool: NodePool) -> bool:
+    """Claim a place where some of it may be carried by others, or shared with them."""
+    node: NodeState | None = best
+    key, request = chunk.parts[0].task, chunk.parts[0].request
+    if not (_has_cores(best, request) and _has_cores_now(best, request)):
+        node = None
+    elif request.shared and pool.device_strategy is not Strategy.SPREAD:
+        pairs = fraction.shared_devices(best, request)
+        if pairs is not None and all(device.room_now(share) for device, share in pairs):
+            world.claim(key, Placement(best.row.name, in_order(pairs), request.cpu, request.memory))
+            return True
+        node = None
+    elif not fits_now(best, request):
+        node = None
+    if node is None:
+        node = find(series.cls, request, pool, 0, (), _taste(world, request))
+    if node is None:
+        return False
+    world.claim(key, seat(node, request, pool))
+    return True
 
 
 def extended(node: NodeState, claim: Placement, request: Request) -> Placement | None:

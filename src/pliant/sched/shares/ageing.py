@@ -1,6 +1,7 @@
 """Ageing: the longer a workload has waited, all in all, the earlier it is served within its project."""
 
-from pliant.model.workload import PREEMPTIBLE_BELOW, Phase, Workload
+from pliant.model.priority import PREEMPTIBLE_BELOW
+from pliant.model.workload import Phase, Workload
 from pliant.sched.settings import Settings
 
 WAITING = (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)

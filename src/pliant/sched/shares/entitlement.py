@@ -105,7 +105,7 @@ class Entitlement:
         self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
         self._lent: dict[str, tuple[int, dict[str, int]]] = {}  # pool -> (version, queue -> bonus in it)
         self._largest: dict[str, int] = {}
-        self._limits: dict[tuple[str, str], bool] = {}  # (project, pool) -> what _bounded() has answered
+        self._limits: dict[tuple[str, str], bool] = {}  # (project, pool) -> what _limited() has answered
 
     def standing(self, pool: str) -> Mapping[str, Standing]:
         """Fair shares of a pool by what was claimed and asked for when they were first looked up."""
@@ -206,12 +206,16 @@ class Entitlement:
 
     def refuse(self, chunk: Chunk, pool: str, adding: Resources) -> Refusal | None:
         """The bound that the chunk would break; None if its queues may have it."""
-        lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
-        if lends and not self._bounded(project, pool):
+        if not self.bounded(chunk, pool):
             return None
+        lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
         return refuse(self._world, self.standing(pool), project, pool, adding, lends)
 
-    def _bounded(self, project: str, pool: str) -> bool:
+    def bounded(self, chunk: Chunk, pool: str) -> bool:
+        """True if there is any bound that such a chunk could break."""
+        return not may_lose(chunk.workload, chunk.step) or self._limited(chunk.workload.project, pool)
+
+    def _limited(self, project: str, pool: str) -> bool:
         """True if a project or a queue above it has a limit."""
         found = self._limits.get((project, pool))
         if found is None:

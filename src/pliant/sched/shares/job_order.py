@@ -57,8 +57,7 @@ class Queue:
     def key_at(self, version: int) -> QueueOrder:
         """Its key among its siblings, as the world is now."""
         adding = self.jobs[0][3] if self.jobs else self.next()
-        known = self.known
-        if known is not None and self.version == version and known[0] == adding:
+        if self.version == version and (known := self.known) is not None and known[0] == adding:
             return known[1]
         found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
         self.version, self.known = version, (adding, found)
@@ -112,15 +111,20 @@ class Order:
     def pop(self) -> tuple[Chunk, Resources] | None:
         """The next job and what it adds to its queues; None when all were looked at."""
         version = self._world.version
-        if self._tried is not None and not self._as_before(self._tried, version):
-            self._refresh(self._tried, version)
+        tried = self._tried
+        if tried is not None and (version != self._version or not self._as_before(tried)):
+            self._refresh(tried, version)
         queue = self._root
         if not queue.below:
             return None
         while queue.below:
             queue = queue.below[0][1]
-        _, at, row, adding = queue.jobs[0]
-        self._advance(queue, at + 1)
+        jobs = queue.jobs
+        key, at, row, adding = jobs[0]
+        if len(jobs) == 1 and at + 1 < len(row):
+            jobs[0] = key, at + 1, row, adding  # as _advance() does
+        else:
+            self._advance(queue, at + 1)
         self._tried, self.row, self._asked, self._version = queue, row, adding, version
         return row[at], adding
 
@@ -148,9 +152,9 @@ class Order:
         else:
             heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
 
-    def _as_before(self, project: Queue, version: int) -> bool:
-        """True if the last job got nothing and the project's next one asks for the same: no key changes."""
-        return self._version == version and bool(project.jobs) and project.jobs[0][3] == self._asked
+    def _as_before(self, project: Queue) -> bool:
+        """True if, as the last job got nothing, no key changes: the project's next one asks for the same."""
+        return bool(project.jobs) and project.jobs[0][3] == self._asked
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""

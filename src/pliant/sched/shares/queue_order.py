@@ -55,16 +55,17 @@ def queue_order(
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
     due, fair, reach = standing.deserved, standing.fair, standing.allocatable
     (by_gpu, of_gpu), (by_cpu, of_cpu), (by_memory, of_memory) = measure
-    share, other = gpu * by_gpu // of_gpu, cpu * by_cpu // of_cpu
-    if other > share:
-        share = other
-    if (other := memory * by_memory // of_memory) > share:
-        share = other
-    share_with, other = with_gpu * by_gpu // of_gpu, with_cpu * by_cpu // of_cpu
-    if other > share_with:
-        share_with = other
-    if (other := with_memory * by_memory // of_memory) > share_with:
-        share_with = other
+    share, share_with = gpu * by_gpu // of_gpu, with_gpu * by_gpu // of_gpu
+    if with_cpu or cpu:
+        if (other := cpu * by_cpu // of_cpu) > share:
+            share = other
+        if (other := with_cpu * by_cpu // of_cpu) > share_with:
+            share_with = other
+    if with_memory or memory:
+        if (other := memory * by_memory // of_memory) > share:
+            share = other
+        if (other := with_memory * by_memory // of_memory) > share_with:
+            share_with = other
     return QueueOrder(
         gpu > fair[0] and cpu > fair[1] and memory > fair[2],
         with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],

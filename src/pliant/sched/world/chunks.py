@@ -1,10 +1,10 @@
 """What a workload asks for next, and what it still lacks: the words in which the core speaks of it."""
 
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
 
 from pliant.model.quantity import Resources
-from pliant.model.workload import Desired, Phase, Request, TaskGroup, Workload
+from pliant.model.workload import Desired, Phase, Request, TaskGroup, TaskKey, Workload
 
 
 class Step(IntEnum):
@@ -17,17 +17,26 @@ class Step(IntEnum):
     BONUS = 2
 
 
-class Part(NamedTuple):
+# Constructors are written out: these are made for each workload, and mypyc compiles no derived one.
+@dataclass(slots=True, init=False)
+class Part:
     """What one task should get: a place for `request`, or (`extends`) so many devices more where it sits."""
 
-    task: tuple[str, str]
+    task: TaskKey
     request: Request
-    extends: bool = False
-    most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
+    extends: bool
+    most: int  # devices that the task would like in the end; its core prefers a node that has them
+
+    def __init__(self, task: TaskKey, request: Request, extends: bool = False, most: int = 0) -> None:
+        self.task = task
+        self.request = request
+        self.extends = extends
+        self.most = most
 
 
-class Chunk(NamedTuple):
-    """What a workload asks for next; all of it or nothing."""
+@dataclass(slots=True, init=False)
+class Chunk:
+    """What a workload asks for next; all of it or nothing. Never changed once it is made."""
 
     workload: Workload
     step: Step
@@ -38,11 +47,27 @@ class Chunk(NamedTuple):
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
     reached: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
     priority: int  # of its group; of a core the highest of its groups
-    alone: bool = False  # it is all that its workload asks for, of which nothing is there yet
+    alone: bool  # it is all that its workload asks for, of which nothing is there yet
+
+    def __init__(
+        self, workload: Workload, step: Step, parts: tuple[Part, ...], resources: Resources, by_memory: bool,
+        extends: bool, shape: int, reached: Step, priority: int, alone: bool = False,
+    ) -> None:  # fmt: skip
+        self.workload = workload
+        self.step = step
+        self.parts = parts
+        self.resources = resources
+        self.by_memory = by_memory
+        self.extends = extends
+        self.shape = shape
+        self.reached = reached
+        self.priority = priority
+        self.alone = alone
 
 
-class Need(NamedTuple):
-    """Where a workload stands between nothing and everything it could have."""
+@dataclass(slots=True, init=False)
+class Need:
+    """Where a workload stands between nothing and everything it could have. Never changed once it is made."""
 
     chunk: Chunk | None  # its next core or wanted portion
     lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
@@ -52,11 +77,25 @@ class Need(NamedTuple):
     bonus_gpu: int  # milli-GPUs of that
     stretchable: bool  # could take (more) bonus if there were room
     broken: bool  # it holds something, but not all of its core
-    failed: bool = False  # some task of the chunk is or was in back-off
+    failed: bool  # some task of the chunk is or was in back-off
+
+    def __init__(
+        self, chunk: Chunk | None, lacks: Resources, lacks_memory: tuple[tuple[Request, int], ...],
+        holds: bool, bonus: int, bonus_gpu: int, stretchable: bool, broken: bool, failed: bool = False,
+    ) -> None:  # fmt: skip
+        self.chunk = chunk
+        self.lacks = lacks
+        self.lacks_memory = lacks_memory
+        self.holds = holds
+        self.bonus = bonus
+        self.bonus_gpu = bonus_gpu
+        self.stretchable = stretchable
+        self.broken = broken
+        self.failed = failed
 
 
 NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
-SERVED = NOTHING_MORE._replace(holds=True)
+SERVED = replace(NOTHING_MORE, holds=True)
 
 
 def priority_of(workload: Workload, group: TaskGroup) -> int:

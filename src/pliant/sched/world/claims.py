@@ -15,17 +15,14 @@ from pliant.sched.world.chunks import SERVED, Chunk, Need
 from pliant.sched.world.guaranteed import guaranteed
 from pliant.sched.world.holdings import Guard, Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
-from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, children_of, department_key, path_of
 from pliant.sched.world.share_worth import Worth, mix_of, worth
 from pliant.sched.world.subgroups import constrained
-from pliant.sched.world.tally import Tally, Use, plainly_charged
+from pliant.sched.world.tally import Returned, Tally, Use, plainly_charged
 
 KEPT = "\0kept"
 """In place of a workload: what is kept free."""
-
-
-Charged = dict[tuple[str, str, bool], tuple[int, int, int]]  # (project, pool, fixed) -> gpu, cpu, memory
 
 
 class Claims(Holdings):
@@ -162,12 +159,14 @@ class Claims(Holdings):
 
     def undo(self, mark: int) -> None:
         """Take back every claim() since the mark."""
-        journal, returned = self._journal, Charged()
+        journal, returned, partly = self._journal, Returned(), mark > 0
         while len(journal) > mark:
             key, before = journal.pop()
-            if before is not None or not self._given_back(key, returned, mark > 0):
+            if before is not None or not self._given_back(key, returned, partly):
+                returned.settle()
                 self._set(key, before)
-        for (project, pool, fixed), (gpu, cpu, memory) in returned.items():
+        returned.settle()
+        for (project, pool, fixed), (gpu, cpu, memory) in returned.sums.items():
             for tally in self._chains[project, pool]:
                 tally.add(-gpu, -cpu, -memory, fixed)
         if not journal:
@@ -180,52 +179,46 @@ class Claims(Holdings):
             self._journal.append((key, before))
             self._set(key, placement)
 
-    def take(self, chunk: Chunk, node: NodeState, devices: Sequence[Device]) -> None:
-        """Let the one task of a chunk, which claims and carries nothing, claim devices that nobody does."""
-        part = chunk.parts[0]
-        key, request, wid = part.task, part.request, part.task[0]
-        shares = tuple([device.whole() for device in devices])
-        place = Placement(node.row.name, shares, request.cpu, request.memory)
+    def take(self, chunk: Chunk, place: Placement, chain: Sequence[Tally] | None) -> None:
+        """Let the one task of a chunk, which has nothing, claim whole devices that nobody else has.
+
+        Its node is told by NodeState.take(). `chain`: all sums in which it counts; None: to be found.
+        """
+        key = chunk.parts[0].task
+        wid = key[0]
         self._journal.append((key, None))
         self.version += 1
-        self._touch(wid)
+        self._touched[wid] = None  # as _touch() does
+        self._needs_found.setdefault(wid, self._needs.pop(wid, None))
         if chunk.alone:
             self._needs[wid] = SERVED
         self._claims[key] = place
-        workload = chunk.workload
-        chain = self._chains.get((workload.project, node.pool))
-        if chain is not None and plainly_charged(workload):
-            gpu, fixed = len(shares) * GPU, not workload.preemptible
-            for tally in chain:
-                tally.add(gpu, request.cpu, request.memory, fixed)
-        else:
+        if chain is None:
             self._charge(key, place, 1)
-        node.take(key, place, devices)
+        else:
+            gpu, fixed = len(place.shares) * GPU, not chunk.workload.preemptible
+            for tally in chain:
+                tally.add(gpu, place.cpu, place.memory, fixed)
 
-    def _given_back(self, key: TaskKey, returned: Charged, partly: bool) -> bool:
+    def _given_back(self, key: TaskKey, returned: Returned, partly: bool) -> bool:
         """Undo take(), if the task is still alone on what it claims; else False, and nothing changed.
 
-        What its queues have less then is added to `returned`, by project, pool and whether it is fixed.
+        What its node and its queues have less then is added to `returned`.
         """
         place = self._claims.get(key)
         if place is None or self.tasks[key].carries is not None:
             return False
         wid = key[0]
         node, workload = self.nodes.get(place.node), self.workloads.get(wid)
-        if node is None or workload is None or not plainly_charged(workload):
+        if node is None or workload is None or not plainly_charged(workload) or not node.give(key, place):
             return False
-        if (devices := node.held_alone(place)) is None:
-            return False
-        node.take(key, place, devices, -1)
         self.version += 1
         del self._claims[key]
         if partly:
             self._touch(wid)
         else:
             self._touched[wid] = None  # what it needs comes back with all the rest
-        charged = workload.project, node.pool, not workload.preemptible
-        gpu, cpu, memory = returned.get(charged, (0, 0, 0))
-        returned[charged] = gpu + len(place.shares) * GPU, cpu + place.cpu, memory + place.memory
+        returned.add(node, place, (workload.project, node.pool, not workload.preemptible))
         return True
 
     def seat(self, key: TaskKey, place: Placement) -> bool:
@@ -266,8 +259,12 @@ class Claims(Holdings):
     def changed(self, carried: bool = False) -> list[TaskKey]:
         """Tasks whose claims are not those of their rows, sorted; `carried`: only those that carry any."""
         rows, claims = self.tasks, self._claims
-        keys = {key for key, _ in self._journal if not carried or rows[key].carries is not None}
-        return sorted([key for key in keys if claims.get(key) != rows[key].claims])
+        found: list[TaskKey] = []
+        for key in {key for key, _ in self._journal if not carried or rows[key].carries is not None}:
+            was, now = rows[key].claims, claims.get(key)
+            if was is not now and (was is None or now is None or was != now):
+                found.append(key)
+        return sorted(found)
 
     # ------------------------------------------------------------------ sums
     def _set(self, key: TaskKey, placement: Placement | None) -> None:
@@ -330,9 +327,7 @@ class Claims(Holdings):
         if workload is None or node is None:
             return
         project, pool = workload.project, node.pool
-        chain = self._chains.get((project, pool))
-        if chain is None:
-            chain = self._chains[project, pool] = [self.tally(it, pool) for it in self.path(project)]
+        chain = self.chain(project, pool)
         gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
         fixed = not (workload.preemptible or workload.semi_preemptible)
         for tally in chain:
@@ -347,6 +342,13 @@ class Claims(Holdings):
         if gpu and (workload.node_type or workload.affinity is not None) and node_types(workload):
             seat = (pool, node.kind)
             self.bound_use[seat] = self.bound_use.get(seat, 0) + gpu
+
+    def chain(self, project: str, pool: str) -> Sequence[Tally]:
+        """The sums of a project and of the queues above it in a pool."""
+        chain = self._chains.get((project, pool))
+        if chain is None:
+            chain = self._chains[project, pool] = [self.tally(it, pool) for it in self.path(project)]
+        return chain
 
     def _guarantee(self, workload: Workload) -> None:
         """Count the core that a semi-preemptible workload holds as non-preemptible."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pliant.model.machine import Placement
-from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
+from pliant.model.quantity import Resources
+from pliant.model.workload import Request, Task, TaskKey, TaskPhase, Workload
 
 
 class Guard(Protocol):
@@ -31,6 +32,7 @@ class Holdings:
         ] = {}  # by workload, in the order of its groups and their index
         self._claims: dict[TaskKey, Placement] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
+        self._amounts: dict[int, Resources] = {}  # of requests for one task, by shape: equal ones share it
 
     def tasks_of(self, workload: str) -> list[Task]:
         """Its tasks in the order of its groups and their index."""
@@ -64,13 +66,21 @@ class Holdings:
         """A number for what a chunk asks for: equal for equal requests."""
         return self._shapes.setdefault(requests, len(self._shapes))
 
+    def amount_of(self, shape: int, request: Request) -> Resources:
+        """What a chunk of this shape asks for, whose only request it is."""
+        found = self._amounts.get(shape)
+        if found is None:
+            found = self._amounts[shape] = request.resources
+        return found
+
+    def placeless(self, key: TaskKey) -> bool:
+        """True if a task had no place when this cycle began, and has nothing to give back."""
+        row = self.tasks[key]
+        return row.claims is None and row.carries is None
+
     def given_now(self, workload: str) -> bool:
         """True if all it has was given in this very cycle: to take it back costs nothing."""
-        for key in self._members.get(workload, ()):
-            row = self.tasks[key]
-            if row.claims is not None or row.carries is not None:
-                return False
-        return True
+        return all(map(self.placeless, self._members.get(workload, ())))
 
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
         """What else but their requests tells the nodes for some of its tasks."""

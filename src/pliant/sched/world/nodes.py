@@ -13,6 +13,10 @@ from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.workload import TaskKey
 
+NOBODY: dict[str, int] = {}
+ALL = {"": GPU}
+"""Who has a device that nobody has, or one task all of it: shared by devices, replaced and never changed."""
+
 
 class Device:
     """One GPU with sums over tasks, in thousandths of it and in bytes of its memory."""
@@ -28,8 +32,8 @@ class Device:
         self.claimed = self.claimed_memory = 0
         self.carried = self.carried_memory = 0
         self.held = self.held_memory = 0
-        self.claimed_by: dict[str, int] = {}  # owner of shares -> thousandths; one at most
-        self.held_by: dict[str, int] = {}
+        self.claimed_by: dict[str, int] = NOBODY  # owner of shares -> thousandths; one at most
+        self.held_by: dict[str, int] = NOBODY
         self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
 
     def whole(self) -> Share:
@@ -88,15 +92,11 @@ class Device:
             and (not self.held or self.held == self.held_by.get(owner, 0))
         )
 
-    def held_by_one(self, share: Share) -> bool:
-        """True if this share, of all of it, is all that anybody claims or carries of it."""
-        return share.portion == GPU == self.held == self.claimed and len(self.tasks) == 1 and not self.carried
-
     def fill(self, key: TaskKey | None) -> None:
         """Let one task claim all of it while nobody else claims or carries any; None: nobody."""
         self.claimed = self.held = 0 if key is None else GPU
         self.claimed_memory = self.held_memory = 0 if key is None else self.gpu.memory
-        self.claimed_by, self.held_by = ({}, {}) if key is None else ({"": GPU}, {"": GPU})
+        self.claimed_by = self.held_by = NOBODY if key is None else ALL
         self.tasks = {} if key is None else {key: None}
 
     def numbers(self) -> tuple[object, ...]:
@@ -236,35 +236,43 @@ class NodeState:
         self._changed(before)
         return both
 
-    def take(self, key: TaskKey, place: Placement, devices: Iterable[Device], sign: int = 1) -> None:
-        """A task that carries nothing claims these whole devices, which nobody else claims or carries.
-
-        Or (sign -1) it gives them back.
-        """
-        self.stamp += 1
-        self.claimants += sign
-        self.claimed_cpu += sign * place.cpu
-        self.held_cpu += sign * place.cpu
-        self.claimed_memory += sign * place.memory
-        self.held_memory += sign * place.memory
-        count = sign * len(place.shares)
-        self.free -= count
-        self.idle -= count
-        self.room -= count * GPU
-        self._changed(self.room + count * GPU)
-        if sign > 0:
-            self.tasks[key] = None
-        else:
-            del self.tasks[key]
+    def take(self, key: TaskKey, devices: Iterable[Device]) -> None:
+        """A task that has nothing claims these whole devices, which nobody else has. Sums follow: took()."""
+        self.tasks[key] = None
         for device in devices:
-            device.fill(key if sign > 0 else None)
+            device.fill(key)
+
+    def give(self, key: TaskKey, place: Placement) -> bool:
+        """The way back of take(); False, and nothing changed, if it is not alone there."""
+        devices = self.held_alone(place)
+        if devices is None:
+            return False
+        del self.tasks[key]
+        for device in devices:
+            device.fill(None)
+        return True
+
+    def took(self, tasks: int, devices: int, cpu: int, memory: int) -> None:
+        """So many tasks have taken so much together; negative: have given it back."""
+        self.stamp += 1
+        self.claimants += tasks
+        self.claimed_cpu += cpu
+        self.held_cpu += cpu
+        self.claimed_memory += memory
+        self.held_memory += memory
+        self.free -= devices
+        self.idle -= devices
+        self.room -= devices * GPU
+        self._changed(self.room + devices * GPU)
 
     def held_alone(self, place: Placement) -> list[Device] | None:
         """The devices of a place, all whole, if nobody else claims or carries any of them; else None."""
         found: list[Device] = []
         for share in place.shares:
             device = self.devices.get(share.gpu)
-            if device is None or not device.held_by_one(share):
+            if device is None or device.carried or len(device.tasks) != 1:
+                return None
+            if not share.portion == GPU == device.held == device.claimed:
                 return None
             found.append(device)
         return found
@@ -300,9 +308,9 @@ class NodeState:
                 was = device.claimed
                 now = device.claimed = was + portion
                 if was and now:
-                    _add(device.claimed_by, share.owner, portion)
+                    device.claimed_by = _added(device.claimed_by, share.owner, portion)
                 else:
-                    device.claimed_by = {share.owner: now} if now else {}
+                    device.claimed_by = {share.owner: now} if now else NOBODY
                 blank = not (was or device.claimed_memory)
                 device.claimed_memory += memory
                 self.partly += (0 < now < GPU) - (0 < was < GPU)
@@ -320,9 +328,9 @@ class NodeState:
                 was = device.held
                 now = device.held = was + portion
                 if was and now:
-                    _add(device.held_by, share.owner, portion)
+                    device.held_by = _added(device.held_by, share.owner, portion)
                 else:
-                    device.held_by = {share.owner: now} if now else {}
+                    device.held_by = {share.owner: now} if now else NOBODY
                 blank = not (was or device.held_memory)
                 device.held_memory += memory
                 if ours:
@@ -368,11 +376,12 @@ class NodeState:
         )  # fmt: skip
 
 
-def _add(sums: dict[str, int], owner: str, portion: int) -> None:
-    """So much more of an owner's, or less; who has nothing left is not in it."""
-    sums[owner] = sums.get(owner, 0) + portion
-    if not sums[owner]:
-        del sums[owner]
+def _added(sums: dict[str, int], owner: str, portion: int) -> dict[str, int]:
+    """With so much more of an owner's, or less; who has nothing left is not in it."""
+    found = sums | {owner: sums.get(owner, 0) + portion}
+    if not found[owner]:
+        del found[owner]
+    return found
 
 
 def _larger(one: Placement | None, other: Placement | None) -> Placement | None:

@@ -81,10 +81,13 @@ def extension(request: Request, devices: int) -> Request:
 
 def need_of(world: Holdings, workload: Workload) -> Need:
     """Of background work all that it holds is bonus, and what it lacks is nobody's concern but its own."""
+    keys = world.keys_of(workload.id)
+    if len(keys) == 1 and not workload.background and rigid(workload):
+        return _need_of_one(world, workload, keys[0])
     need = _asked_for(world, workload)
     if not workload.background:
         return need
-    claims = [claim for key in world.keys_of(workload.id) if (claim := world.claim_of(key)) is not None]
+    claims = [claim for key in keys if (claim := world.claim_of(key)) is not None]
     gpu = sum(claim.gpu for claim in claims)
     more = need.stretchable or need.chunk is not None
     return Need(None, Resources(), (), need.holds, len(claims), gpu, more, need.broken, need.failed)
@@ -155,8 +158,9 @@ def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> N
     if task.phase in DONE or not workload_open(workload):
         return NOTHING_MORE
     group = workload.groups[0]
-    request, total = group.request, group.request.resources
+    request = group.request
     shape = world.shape_of(((request, 0), *world.nearness(workload, (key,))))
+    total = world.amount_of(shape, request)
     priority = workload.priority if group.priority is None else group.priority
     memory, alone, parts = request.gpu_memory > 0, not workload.background, (Part(key, request),)
     chunk = Chunk(workload, Step.CORE, parts, total, memory, False, shape, Step.CORE, priority, alone)

@@ -53,11 +53,11 @@ class World(Claims):
         """What it misses and could have, as of now."""
         need = self._needs.get(workload)
         if need is None:
-            need = self._needs[workload] = (
-                need_of(self, self.workloads[workload])
-                if workload not in self.flaws
-                else NOTHING_MORE._replace(holds=any(map(self.claim_of, self.keys_of(workload))))
-            )
+            if workload not in self.flaws:
+                need = need_of(self, self.workloads[workload])
+            else:
+                need = SERVED if any(map(self.claim_of, self.keys_of(workload))) else NOTHING_MORE
+            self._needs[workload] = need
         return need
 
     def asks(self, chunk: Chunk) -> bool:

@@ -1,8 +1,9 @@
 """What the tasks of a queue claim in one pool, as sums that are kept up to date."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pliant.model.quantity import Resources
+from pliant.model.machine import Placement
+from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
 
 
@@ -52,6 +53,45 @@ class Tally:
     def sums(self) -> tuple[int, ...]:
         """All six, for comparing two worlds."""
         return self.gpu, self.cpu, self.memory, self.fixed_gpu, self.fixed_cpu, self.fixed_memory
+
+
+class Told(Protocol):
+    """A node, as far as it is told here."""
+
+    def took(self, tasks: int, devices: int, cpu: int, memory: int) -> None:
+        """So many tasks have taken so much together; negative: have given it back."""
+
+
+class Returned:
+    """What tasks that took() whole devices have given back: of one node after the other, of their queues."""
+
+    __slots__ = ("_cpu", "_devices", "_memory", "_node", "_tasks", "sums")
+
+    def __init__(self) -> None:
+        # (project, pool, whether it is fixed) -> milli-GPUs, millicores, bytes
+        self.sums: dict[tuple[str, str, bool], tuple[int, int, int]] = {}
+        self._node: Told | None = None  # that of the last one
+        self._tasks = self._devices = self._cpu = self._memory = 0  # what it does not know yet
+
+    def add(self, node: Told, place: Placement, charged: tuple[str, str, bool]) -> None:
+        """One more; its node hears of it when another one follows, or at settle()."""
+        if node is not self._node:
+            self.settle()
+            self._node = node
+        devices, cpu, memory = len(place.shares), place.cpu, place.memory
+        self._tasks += 1
+        self._devices += devices
+        self._cpu += cpu
+        self._memory += memory
+        all_gpu, all_cpu, all_memory = self.sums.get(charged, (0, 0, 0))
+        self.sums[charged] = all_gpu + devices * GPU, all_cpu + cpu, all_memory + memory
+
+    def settle(self) -> None:
+        """Let the last node know."""
+        if self._node is not None:
+            self._node.took(-self._tasks, -self._devices, -self._cpu, -self._memory)
+            self._node = None
+            self._tasks = self._devices = self._cpu = self._memory = 0
 
 
 def plainly_charged(workload: Workload) -> bool:

@@ -1,0 +1,138 @@
+"""Equal tasks one after the other: what they have in common is calculated once, and told to a node once."""
+
+from collections.abc import Sequence
+
+from pliant.model.machine import Placement, Share
+from pliant.sched.placement import score
+from pliant.sched.world.chunks import Chunk
+from pliant.sched.world.claims import Claims
+from pliant.sched.world.node_classes import Key, NodeClass
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.tally import Tally, plainly_charged
+
+
+class Series:
+    """Places equal tasks one after the other: what is common to all of them is calculated once.
+
+    Of tasks to which all nodes of a class are alike but for the room on them: see fit.serial(). Where many
+    are placed in one step, take() after ready(), a node is told once of all that came to it: by settle(),
+    before anybody else looks at nodes.
+    """
+
+    __slots__ = (
+        "_ask", "_idle", "_left", "_node", "_rival", "_taken", "_version", "_world", "best", "cls", "shape",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(self, world: Claims, cls: NodeClass, ask: score.Ask, shape: tuple[object, ...]) -> None:
+        """`shape`: equal for all that fit the same nodes."""
+        self.shape = shape
+        self.cls = cls
+        self._world = world
+        self._ask = ask
+        self.whole = ask.whole
+        self.best: NodeState | None = None  # it has room, but not ready(): see fit.place_next()
+        self._node: NodeState | None = None  # where the last one went
+        self._idle: list[Device] = []  # devices of it that are neither claimed nor carried, the last first
+        self._rival: Key | None = None  # of the best other node, if that decides who follows there
+        self._left = 0  # so many more go there whatever the other nodes are like
+        self._taken = 0  # so many went there of which it has not been told
+        self._version = -1  # of the world after the last one
+
+    def ready(self) -> bool:
+        """True if the best place for the next one is on idle devices, and take() would claim it."""
+        if self._version != self._world.version:
+            return self._begun()
+        if self._left:
+            return True
+        self.settle()
+        if self._rival is None or not self._still_best(self._rival):
+            return self._begun()
+        self._left = 1
+        return True
+
+    def take(self, chunk: Chunk, chain: Sequence[Tally] | None) -> Placement:
+        """Claim the next place. `chain` as in World.take()."""
+        ask, node = self._ask, self._node
+        assert node is not None and self._left, "only once it is ready"
+        if ask.devices == 1:
+            devices = [self._idle.pop()]
+            shares: tuple[Share, ...] = (devices[0].whole(),)
+        else:
+            devices = self._idle[: -ask.devices - 1 : -1]
+            del self._idle[-ask.devices :]
+            shares = tuple([device.whole() for device in devices])
+        place = Placement(node.row.name, shares, ask.cpu, ask.memory)
+        self._world.take(chunk, place, chain)
+        node.take(chunk.parts[0].task, devices)
+        self._left -= 1
+        self._taken += 1
+        self._version = self._world.version
+        return place
+
+    def settle(self) -> None:
+        """Let the node know of all that came to it."""
+        if self._taken:
+            ask, count = self._ask, self._taken
+            assert self._node is not None
+            self._node.took(count, count * ask.devices, count * ask.cpu, count * ask.memory)
+            self._taken = 0
+
+    def _begun(self) -> bool:
+        """Choose the best node, with so many of its idle devices as may be claimed one after the other."""
+        self.settle()
+        ask = self._ask
+        self.best = self._node = self._rival = None
+        self._left = 0
+        first = score.best(self.cls, self.cls.looks, ask)
+        if first is None:
+            return False
+        node = self.cls.nodes[first[-1]]
+        if not (ask.whole and _idle(node, ask)):
+            self.best = node
+            return False
+        self._node, self._left = node, 1
+        self._idle = [it for it in node.devices.values() if it.idle]
+        self._idle.reverse()
+        if node.idle >= 2 * ask.devices and not ask.spread:
+            self._rival = score.rival(self.cls, node, ask) if any(ask.taste.rates) else None
+            if self._rival is None:  # with fewer free devices than before it is better than before
+                self._left = _times(node, ask)
+        return True
+
+    def _still_best(self, rival: Key) -> bool:
+        """True if the last node has idle room and goes before all others, of which none has changed."""
+        node, ask = self._node, self._ask
+        if node is None or not _idle(node, ask):
+            return False
+        key = score.key_of(node, ask)
+        return key is not None and key < rival
+
+
+def _idle(node: NodeState, ask: score.Ask) -> bool:
+    """True if so many devices, cores and so much memory of it are neither claimed nor carried."""
+    row = node.row
+    return (
+        ask.devices <= node.idle
+        and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
+        and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
+        and (ask.memory <= row.memory - node.held_memory or not ask.memory)
+    )
+
+
+def _times(node: NodeState, ask: score.Ask) -> int:
+    """How often it has that, the devices, cores and memory of each time gone for the next."""
+    row, times = node.row, node.idle // ask.devices
+    if row.max_tasks is not None:
+        times = min(times, row.max_tasks - len(node.tasks))
+    if ask.cpu:
+        times = min(times, (row.cpu - node.held_cpu) // ask.cpu)
+    if ask.memory:
+        times = min(times, (row.memory - node.held_memory) // ask.memory)
+    return times
+
+
+def chain_of(world: Claims, chunk: Chunk, pool: str) -> Sequence[Tally] | None:
+    """The sums of its queues up to the root, if what it claims counts in them and nowhere else."""
+    workload = chunk.workload
+    return world.chain(workload.project, pool) if plainly_charged(workload) else None
