@@ -1,5 +1,6 @@
 """Requests that are begun and never finished do not keep their connections."""
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,41 @@ def test_nor_is_the_second_one_of_a_connection(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(peer, "ARRIVES", 0.2)
         client.sendall(WHOLE[:-1])
         assert _answer(client).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"GET /" + b"a" * 2**17, b"GET / HTTP/1.1\r\nHost: localhost\r\nLong: " + b"a" * 2**17]
+    + [b"GET / HTTP/1.1\r\n" + b"Many: of them\r\n" * 2**14],
+    ids=["path", "header", "headers"],
+)
+def test_a_head_that_does_not_end_is_not_kept(endless: bytes) -> None:
+    with _served() as place, socket.create_connection(place) as client:
+        with contextlib.suppress(ConnectionError):  # it need not have read all before it closes
+            client.sendall(endless)
+        try:
+            assert _answer(client).startswith(b"HTTP/1.1 400 ")
+        except ConnectionResetError:
+            pass  # as it closed while more came
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: local\x00host\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nName : value\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"CONNECT elsewhere:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_not_read(wrong: bytes) -> None:
+    with _served() as place, socket.create_connection(place) as client:
+        client.sendall(wrong)
+        assert _answer(client).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_client_does_not_choose_from_where_it_seems_to_come() -> None:

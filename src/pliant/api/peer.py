@@ -11,13 +11,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 PEER = "peer_uid"
 """Key in the state of a request that came over the Unix socket: user id of the process that sent it."""
 
 ARRIVES = 30
 """Seconds within which a request has to come, from the connection or its first byte to its last."""
+
+MOST_HEAD = 2**16
+"""Bytes of a request before its body."""
 
 FAREWELL = 1.0
 """Seconds for which a refused connection stays, so that its client reads why."""
@@ -46,14 +49,17 @@ def listen(path: Path, mode: int = 0o600) -> socket.socket:
     return listener
 
 
-class PeerProtocol(H11Protocol):
-    """Tells the application whose process a connection over the Unix socket is; waits for no slow request."""
+class PeerProtocol(HttpToolsProtocol):
+    """Tells the application whose process a connection over the Unix socket is; waits for no slow request,
+    and keeps no head of one that does not end."""
 
     app_state: dict[str, Any]  # what requests find in their state
     most: ClassVar[int] = 0  # connections of one account at a time; 0: no limit
     counted: ClassVar[Counter[int]] = Counter()  # by uid; root is not counted
     _counts_for: int = 0  # the uid for which this one counts
     _refused: bool = False
+    _begun: bool = False  # some of a request has come, not all
+    _head: int | None = None  # bytes of what has come of its head; None: that is whole, or not begun
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         peer: Any = transport.get_extra_info("socket")
@@ -74,13 +80,27 @@ class PeerProtocol(H11Protocol):
         if self._refused:
             return
         super().data_received(data)
-        cycle: Any = self.cycle  # None before the first request
-        answering = cycle is not None and not cycle.response_complete
-        begun = cycle.more_body if answering else bool(self.conn.trailing_data[0])
-        if not begun or self.transport.get_protocol() is not self:  # it may be a web socket now
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > MOST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"The head of a request may have {MOST_HEAD} bytes.")
+        if not self._begun or self.transport.get_protocol() is not self:  # it may be a web socket now
             self._arrived()
         elif self._arriving is None:
             self._arriving = self.loop.call_later(ARRIVES, self._too_slow)
+
+    # what the parser finds
+    def on_message_begin(self) -> None:
+        self._begun, self._head = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._begun = False
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._refused:
