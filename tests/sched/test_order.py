@@ -1,13 +1,18 @@
 """Who is next: among departments and projects, and among the jobs of one project."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from pliant.sched.actions.context import Cycle
+from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
+from pliant.sched.shares.queue_order import job_key
+from pliant.sched.world.membership import MOVED
+from pliant.sched.world.state import World
 from tests.sched.ticker import Ticker, settled
-from tests.sched.worlds import NOW, world
+from tests.sched.worlds import NOW, job, world
 
 
 def test_priority_then_age():
@@ -115,3 +120,37 @@ def test_who_was_given_what_is_free_starts_before_who_waits_for_a_victim(first, 
     assert [start.attempt.workload for start in t.cycle().starts] == [first]
     t.settle()
     assert t.rows() == ["low Pending 0", f"{first} Running 0 n1", f"{then} Running 0 n1"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_are_kept_are_those_of_a_world_built_fresh(seed):
+    """While few of a kind come and go, which leave another behind them, and while many do."""
+    dice = random.Random(seed)
+    scene = world("n1:1", "a=1 b=1", "runs a g1 @n1", *(f"w{i} a g1" for i in range(MOVED)))
+    kept = scene.world()
+    for turn in range(60):
+        for number in range(dice.choice([0, 1, 3, MOVED + 1]) if turn % 20 == 19 else dice.randrange(4)):
+            workload, tasks = job(f"t{turn}-{number} {dice.choice('ab')} g1", dice.randrange(10_000))
+            for row in (workload, *tasks):
+                scene.put(row)
+                kept.put(row)
+        waiting = sorted(scene.workloads.keys() - {"runs"})
+        for name in dice.sample(waiting, dice.randrange(4)):
+            row = scene.workloads[name]
+            if dice.randrange(2):  # it is another one now, at another place
+                row = replace(row, serial=dice.randrange(10_000))
+                scene.put(row)
+                kept.put(row)
+                continue
+            for task in scene.tasks_of(name):
+                kept.drop(scene.tasks.pop(task.key))
+            kept.drop(scene.workloads.pop(name))
+        if dice.randrange(3) == 0:
+            decide(kept, NOW, Settings())
+        assert _rows_of(kept) == _rows_of(scene.world())
+
+
+def _rows_of(of: World) -> list[list[str]]:
+    """Ids of what waits, by kind, each in its order."""
+    of.update_sets()
+    return sorted([chunk.workload.id for chunk in row] for row in of.rows_alike(job_key))

@@ -1,5 +1,6 @@
 """Which workloads want, hold or lack something: sets that change only where a workload has changed."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,6 +36,9 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
     )
 
 
+MOVED = 64
+"""So many of a row may have come and gone before it is sorted anew."""
+
 JobKey = tuple[int, int, int, str]
 """Where a chunk comes among those of its project."""
 
@@ -68,7 +72,8 @@ class Membership:
         self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
         self.alike: dict[RequestKey, dict[str, Chunk]] = {}  # wanting workloads with their chunks
-        self._rows: dict[RequestKey, Sequence[Chunk]] = {}  # of those of one key that are as they were then
+        self._rows: dict[RequestKey, list[Chunk]] = {}  # of one key, in the order in which they were then
+        self._moved: dict[RequestKey, list[tuple[Chunk, bool]]] = {}  # since then: (which, whether it came)
         self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
 
@@ -117,24 +122,41 @@ class Membership:
             if among is not None:
                 self._leave_kind(wid)
             among = self._among[wid] = Peers(key, self.alike.setdefault(key, {}))
-        if among.chunks.get(wid) is not chunk:
-            self._rows.pop(key, None)
+        known = among.chunks.get(wid)
+        if known is not chunk:
+            if known is not None:
+                self._note_moved(key, known, False)
+            self._note_moved(key, chunk, True)
             among.chunks[wid] = chunk
 
+    def _note_moved(self, key: RequestKey, chunk: Chunk, came: bool) -> None:
+        if key in self._rows:
+            moved = self._moved.setdefault(key, [])
+            moved.append((chunk, came))
+            if len(moved) > MOVED:
+                self._forget_row(key)
+
+    def _forget_row(self, key: RequestKey) -> None:
+        self._rows.pop(key, None)
+        self._moved.pop(key, None)
+
     def rows(self, order: Callable[[Chunk], JobKey]) -> Iterator[Sequence[Chunk]]:
-        """The chunks of each key in order, the same each time; sorted when one of the key has changed."""
+        """The chunks of each key in order, the same each time until one of the key has changed."""
         for key, alike in self.alike.items():
-            row = self._rows.get(key)
+            row, moved = self._rows.get(key), self._moved.pop(key, None)
+            if row is not None and moved:  # another list: who holds the old one still goes through it
+                row = _moved(row, moved, order)
             if row is None:
-                row = self._rows[key] = sorted(alike.values(), key=order)
+                row = sorted(alike.values(), key=order)
+            self._rows[key] = row
             yield row
 
     def _leave_kind(self, wid: str) -> None:
         among = self._among.pop(wid, None)
         if among is not None:
-            self._rows.pop(among.key, None)
-            del among.chunks[wid]
+            self._note_moved(among.key, among.chunks.pop(wid), False)
             if not among.chunks:
+                self._forget_row(among.key)
                 del self.alike[among.key]
 
     def let_go(self, workload: Workload) -> None:
@@ -142,6 +164,21 @@ class Membership:
         self.holders.get(workload.project, {}).pop(workload.id, None)
         if workload.id in self._belongs:
             self._belongs[workload.id] &= ~(1 << HOLDS)
+
+
+def _moved(
+    row: Sequence[Chunk], moved: Sequence[tuple[Chunk, bool]], order: Callable[[Chunk], JobKey]
+) -> list[Chunk]:
+    """The row, in order, with what came and without what went, one after another."""
+    found = list(row)
+    for chunk, came in moved:
+        at = bisect_left(found, order(chunk), key=order)
+        if came:
+            found.insert(at, chunk)
+        else:
+            assert found[at] is chunk, "a chunk has one place in its row"
+            del found[at]
+    return found
 
 
 def _include(group: dict[str, None], wid: str, belongs: int) -> None:
