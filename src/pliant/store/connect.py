@@ -163,8 +163,10 @@ def _begin_reading(connection: Connection) -> None:
 
 
 def _begin_writing(connection: Connection) -> None:
-    durable = connection.get_execution_options().get("durable", True)
-    connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    how = "FULL" if connection.get_execution_options().get("durable", True) else "NORMAL"
+    if connection.info.get("synchronous") != how:  # of the driver's connection, which keeps it
+        connection.exec_driver_sql(f"PRAGMA synchronous = {how}")
+        connection.info["synchronous"] = how
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

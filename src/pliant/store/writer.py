@@ -32,6 +32,8 @@ _COUNTS = schema.leadership.c
 _EPOCH = select(schema.state.c.epoch).with_for_update()
 _REVISED = update(schema.leadership).values(revision=_COUNTS.revision + 1)
 _RENEWED = update(schema.leadership).values(renewed=_COUNTS.renewed + 1)
+_GROWN = update(schema.state).where(schema.state.c.serial < bindparam("now")).values(serial=bindparam("now"))
+_EVENTS, _AUDIT = schema.events.insert(), schema.audit.insert()
 
 
 @dataclass(slots=True)
@@ -199,14 +201,13 @@ def apply(connection: Connection, change: Change) -> None:
     if change.settings:
         connection.execute(upsert(name, schema.settings), change.settings)
     if change.events:
-        connection.execute(schema.events.insert(), change.events)
+        connection.execute(_EVENTS, change.events)
     if change.audit:
-        connection.execute(schema.audit.insert(), change.audit)
+        connection.execute(_AUDIT, change.audit)
     if change.samples:
         connection.execute(upsert(name, schema.samples), change.samples)
     if change.serial:
-        grown = update(schema.state).where(schema.state.c.serial < change.serial)
-        connection.execute(grown.values(serial=change.serial))
+        connection.execute(_GROWN, {"now": change.serial})
 
 
 @cache
