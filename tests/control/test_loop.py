@@ -237,6 +237,15 @@ def test_what_comes_soon_after_a_cycle_shares_the_next_one_with_what_came_during
     assert turns[0] < turns[1] == turns[2]
 
 
+def test_who_no_longer_waits_for_an_answer_takes_nothing_back(stage: Stage) -> None:
+    """A client may go while its request is on its way: the request is carried out, and the loop goes on."""
+    answer = stage.loop.submit(lambda draft: draft.settings.update(asked="yes"))
+    assert not answer.cancel()
+    stage.loop.cycle()
+    assert answer.done()
+    assert stage.store.load().settings["asked"] == "yes"
+
+
 def test_a_lost_node_sends_its_jobs_back(stage: Stage) -> None:
     job = stage.submit("job", 2)
     stage.run()

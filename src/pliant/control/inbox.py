@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -13,10 +13,16 @@ from pliant.model.fact import Fact
 
 @dataclass(slots=True)
 class Command:
-    """A request that changes something. It writes into a draft, or raises Refused to change nothing."""
+    """A request that changes something. It writes into a draft, or raises Refused to change nothing.
+
+    Who no longer waits for its answer does not take it back: nothing cancels that.
+    """
 
     run: Callable[[Draft], Any]
-    answer: "Future[Any]"
+    answer: "Future[Any]" = field(default_factory=Future, init=False)
+
+    def __post_init__(self) -> None:
+        self.answer.set_running_or_notify_cancel()
 
 
 @dataclass(slots=True)

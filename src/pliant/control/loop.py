@@ -133,7 +133,7 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([Command(self._orders.hold, Future()), *news, *lost], FIRST)
+        self.cycle([Command(self._orders.hold), *news, *lost], FIRST)
         for engine in self.engines.values():
             engine.retain(self.world.workloads)
         self._orders.repeat()
@@ -179,7 +179,7 @@ class Loop:
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
         """Have `run` executed in the next cycle; the answer comes once its outcome is on disk."""
-        command = Command(keeping(audited(run, self.state)), Future())
+        command = Command(keeping(audited(run, self.state)))
         self._inbox.put(command)
         return command.answer
 

@@ -1,12 +1,14 @@
 """From the body of a submission to what the service takes, and the answer that is given once for each key."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter
 
 from pliant.api.auth import Caller
@@ -25,9 +27,10 @@ from pliant.api.responses.workloads import reason_item
 from pliant.api.routes.workloads import typed
 from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import Conflict
+from pliant.control.errors import Conflict, Refused
 from pliant.control.explain.rehearsal import Rehearsal
 from pliant.control.submit.submission import Accepted, Checked, Submission
+from pliant.control.usecases.submissions import PATIENCE, Sent
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
@@ -48,19 +51,29 @@ def fingerprint(kind: Kind, body: AnySubmission) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str) -> Response:
-    """Submit it, or give the answer again that this key was given before; Repeats takes them one by one."""
-    if not key:
-        return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
-    key = f"{caller.subject} {key}"  # another's key is another key
-    mark = fingerprint(kind, body)
-    before = here.service.remembered(key)
-    if before is None:
-        return Response(_submit(here, body, kind, caller, key, mark), 202, media_type="application/json")
-    if before.fingerprint != mark:
-        raise Conflict("This Idempotency-Key was used for another submission.", "Use a new key for each.")
-    unchanged()
-    return Response(before.body, before.status, media_type="application/json")
+async def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str) -> Response:
+    """Submit it, or give the answer again that this key was given before; Repeats takes them one by one.
+
+    No thread waits for the disk: however many come at once, others are answered meanwhile.
+    """
+    mark = ""
+    if key:
+        key, mark = f"{caller.subject} {key}", fingerprint(kind, body)  # another's key is another key
+        before = await run_in_threadpool(here.service.remembered, key)
+        if before is not None:
+            if before.fingerprint != mark:
+                raise Conflict(
+                    "This Idempotency-Key was used for another submission.", "Use a new key for each."
+                )
+            unchanged()
+            return Response(before.body, before.status, media_type="application/json")
+    sent, told = await run_in_threadpool(_begun, here, body, kind, caller, key, mark)
+    try:
+        accepted = await asyncio.wait_for(asyncio.wrap_future(sent.answer), PATIENCE)
+    except Refused:
+        await run_in_threadpool(sent.take_back)
+        raise
+    return Response(told(accepted), 202, media_type="application/json")
 
 
 def _asked(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> tuple[Submission, list[str]]:
@@ -76,7 +89,10 @@ def _asked(here: Context, body: AnySubmission, kind: Kind, caller: Principal) ->
     return asked, vain
 
 
-def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
+def _begun(
+    here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str
+) -> tuple[Sent, Callable[[Accepted], bytes]]:
+    """On its way, and what is said once it is on disk."""
     service = here.service
     asked, vain = _asked(here, body, kind, caller)
     owner = caller.as_owner()
@@ -100,16 +116,15 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
             submitted(accepted.workload, service.board, notices, body.get("name"), accepted.elements)
         )
 
-    return render(
-        service.submit(
-            checked,
-            _submitter(body, caller),
-            owner=owner,
-            key=key,
-            fingerprint=mark,
-            render=lambda accepted: (202, render(accepted).decode()),
-        )
+    sent = service.send(
+        checked,
+        _submitter(body, caller),
+        owner=owner,
+        key=key,
+        fingerprint=mark,
+        render=lambda accepted: (202, render(accepted).decode()),
     )
+    return sent, render
 
 
 def _checked(here: Context, asked: Submission) -> Checked:
@@ -173,11 +188,13 @@ DryRun = Annotated[
 ]
 
 
-def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
-    def post(body: Any, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Awaitable[Response]]:
+    async def post(body: Any, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
         if caller.box:
             here.pace.take(caller.person)
-        return rehearse(here, body, kind, caller) if dry_run else accept(here, body, kind, caller, key)
+        if dry_run:
+            return await run_in_threadpool(rehearse, here, body, kind, caller)
+        return await accept(here, body, kind, caller, key)
 
     received: Any = Received
     post.__annotations__["body"] = received[sent]

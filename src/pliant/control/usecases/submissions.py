@@ -3,7 +3,8 @@
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pliant.control.decider.pieces import lean
@@ -31,6 +32,18 @@ Answered = Callable[[Accepted], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
 
 
+PATIENCE = 60.0
+"""Seconds for which an answer is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A submission on its way: it is accepted once its answer is there."""
+
+    answer: "Future[Accepted]"
+    take_back: Callable[[], None]  # what was kept for it, if it is refused
+
+
 class Submissions(Tenancy):
     """The part of the service that takes work in."""
 
@@ -42,7 +55,16 @@ class Submissions(Tenancy):
         """What this would become, not yet submitted. Raises BadRequest."""
         return check(valued(ask, self.board.priorities), next(iter(self._engines.values())))
 
-    def submit(
+    def submit(self, checked: Checked, user: str) -> Accepted:
+        """Accept a workload."""
+        sent = self.send(checked, user)
+        try:
+            return sent.answer.result(PATIENCE)
+        except Refused:
+            sent.take_back()
+            raise
+
+    def send(
         self,
         checked: Checked,
         user: str,
@@ -51,8 +73,8 @@ class Submissions(Tenancy):
         key: str = "",
         fingerprint: str = "",
         render: Answered | None = None,
-    ) -> Accepted:
-        """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
+    ) -> Sent:
+        """The same, not waiting. With `key`, the answer that `render` gives is remembered with it."""
         engine = next(iter(self._engines.values()))
         array, others = str(uuid.uuid4()), len(checked.asked.start.indexes) - 1
         identities = [checked.workload.id, *(str(uuid.uuid4()) for _ in range(others))]
@@ -88,12 +110,11 @@ class Submissions(Tenancy):
             draft.when_decided.append(conclude)
             return accepted
 
-        try:
-            return self._loop.call(run)
-        except Refused:
+        def take_back() -> None:
             for identity in identities:
                 engine.seal(identity, {})
-            raise
+
+        return Sent(self._loop.submit(run), take_back)
 
     def remembered(self, key: str) -> Remembered | None:
         """The answer once given to this `Idempotency-Key`."""
