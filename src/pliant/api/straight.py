@@ -1,6 +1,6 @@
 """The short way to a handler, for requests that are as their routes expect them.
 
-FastAPI looks at all routes for each request and works out anew what a handler is given. Here that is done
+FastAPI looks at all routes for each request, and at each works out what a handler is given. Here that is done
 once for each route without parameters in its path. Whatever is unusual goes FastAPI's way, which says what
 is wrong with it: both ways give the same answers.
 """

@@ -191,9 +191,12 @@ def _known(row: Any, state: State) -> Any:
     return None
 
 
-def _told(value: Any) -> str:
-    return json.dumps(value, default=_plain, separators=(",", ":"))[:LONGEST]
-
-
 def _plain(value: Any) -> Any:
     return asdict(value)
+
+
+_ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"))  # json.dumps makes one for each value
+
+
+def _told(value: Any) -> str:
+    return _ENCODER.encode(value)[:LONGEST]

@@ -57,11 +57,11 @@ class Submissions(Tenancy):
 
     def submit(self, checked: Checked, user: str) -> Accepted:
         """Accept a workload."""
-        sent = self.send(checked, user)
+        run, take_back = self._prepared(checked, user, None)
         try:
-            return sent.answer.result(PATIENCE)
+            return self._loop.call(run)
         except Refused:
-            sent.take_back()
+            take_back()
             raise
 
     def send(
@@ -75,6 +75,19 @@ class Submissions(Tenancy):
         render: Answered | None = None,
     ) -> Sent:
         """The same, not waiting. With `key`, the answer that `render` gives is remembered with it."""
+        run, take_back = self._prepared(checked, user, owner, key, fingerprint, render)
+        return Sent(self._loop.submit(run), take_back)
+
+    def _prepared(
+        self,
+        checked: Checked,
+        user: str,
+        owner: Owner | None,
+        key: str = "",
+        fingerprint: str = "",
+        render: Answered | None = None,
+    ) -> tuple[Callable[[Draft], Accepted], Callable[[], None]]:
+        """(what the loop is to do, what takes back what was kept for it)."""
         engine = next(iter(self._engines.values()))
         array, others = str(uuid.uuid4()), len(checked.asked.start.indexes) - 1
         identities = [checked.workload.id, *(str(uuid.uuid4()) for _ in range(others))]
@@ -114,7 +127,7 @@ class Submissions(Tenancy):
             for identity in identities:
                 engine.seal(identity, {})
 
-        return Sent(self._loop.submit(run), take_back)
+        return run, take_back
 
     def remembered(self, key: str) -> Remembered | None:
         """The answer once given to this `Idempotency-Key`."""

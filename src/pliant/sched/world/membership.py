@@ -37,7 +37,7 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
 
 
 MOVED = 64
-"""So many of a row may have come and gone before it is sorted anew."""
+"""So many of a row may have come and gone before all of it is sorted again."""
 
 JobKey = tuple[int, int, int, str]
 """Where a chunk comes among those of its project."""
