@@ -190,15 +190,11 @@ class RolePermission(TypedDict):
 
 
 class RoleSet(TypedDict, total=False):
-    """A permission set by its id, as a role tells it and takes it."""
-
     id: Required[Annotated[str, Length(64)]]
     name: Annotated[str, Length(64)]  # the same
 
 
 class RoleRequest(TypedDict, total=False):
-    """Body of POST /api/v2/authorization/roles: may do what its permission sets do together."""
-
     name: Required[RoleName]
     description: Annotated[str, Length(255)]
     enabled: bool | None  # null: true
@@ -206,8 +202,6 @@ class RoleRequest(TypedDict, total=False):
 
 
 class RoleChange(TypedDict, total=False):
-    """What is left out stays."""
-
     name: RoleName
     description: Annotated[str, Length(255)]
     enabled: bool | None  # null: stays

@@ -55,7 +55,7 @@ def roles(here: Here) -> Response:
 
 @router.post("/v2/authorization/roles", dependencies=[needs("roles:create")], **answers(201, RoleItem))
 def create_role(body: Received[RoleRequest], here: Here, caller: Caller) -> Response:
-    """It may do what its permission sets do together. Whoever makes it has all of that."""
+    """It may do what its permission sets do together. Only a caller who has all of that creates it."""
     wanted = CustomRole(
         0,
         body["name"],
@@ -156,7 +156,7 @@ def _own(here: Context, key: str, caller: Principal) -> CustomRole:
 
 
 def _within(wanted: CustomRole, caller: Principal) -> None:
-    """Raise Forbidden if that role lets anyone do more than the caller: nobody makes more than they have."""
+    """Raise Forbidden if that role has a permission that the caller lacks in the tenant."""
     if not has_all(caller.grants, Grant(wanted.id, TENANT, wanted.rights), caller.box):
         raise Forbidden(
             f"The role {wanted.name} has permissions that you lack in the whole tenant.",
