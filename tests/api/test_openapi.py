@@ -408,6 +408,8 @@ def test_the_example_of_each_body_is_understood(ground: Ground) -> None:
                 body = operation.get("requestBody", {}).get("content", {}).get("application/json")
                 if body is None or "security" not in operation or path == "/api/v1/me/password":
                     continue  # who asks here has no password
+                if path.endswith("/exec/port"):
+                    continue  # is refused once the job runs: it listens on this machine itself
                 real = ground.real(path)
                 at = re.sub(r"\{(\w+)\}", lambda found, real=real: str(real.get(found[1], "trainings")), path)
                 got = http.request(method, at, json=body["example"])
