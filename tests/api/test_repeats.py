@@ -98,6 +98,10 @@ MADE: dict[str, tuple[Any, str]] = {
         {"roleId": 1, "subjectType": "service-account", "subjectId": "$BOT", "scopeType": "tenant"},
         "",
     ),
+    "/api/v2/authorization/roles": (
+        {"name": "Looks", "permissionSets": [{"id": "nodesReadAccess"}]},
+        "",
+    ),
     "/api/v1/service-accounts/$BOT/secret": ({}, ""),
     "/api/v1/users/$ANNA/password": ({}, ""),
     "/api/v1/notifications/test": ({}, ""),
@@ -108,7 +112,7 @@ MADE: dict[str, tuple[Any, str]] = {
 
 AGAIN = re.compile(
     r"/(suspend|resume|cancel|cordon|uncordon|drain|drains|logout|batch|batch-create|batch-patch|restore|input"
-    r"|resize|preview|what-if|email|workloads)$"
+    r"|resize|preview|what-if|email|workloads|enable|disable)$"
 )
 """Ends of paths whose POST finds done what was done: a second one changes nothing more."""
 

@@ -57,6 +57,31 @@ def test_people_programs_and_rules(real: Stage, run, monkeypatch: pytest.MonkeyP
     assert run("pliant audit log --export csv --user nobody").out.startswith("id,timestamp,subject")
 
 
+def test_roles_are_made_of_permission_sets(real: Stage, run) -> None:
+    assert "nodesReadAccess" in run("pliant role sets").out
+    made = run("pliant role create Looks --set nodesReadAccess --set usersReadAccess --description Sees.").out
+    assert made == "Role Looks created, id 101. Grant it: pliant access-rule create --role 101\n"
+    listed = run("pliant role list").out
+    assert "built-in" in listed and "Looks" in listed and "Sees." in listed
+    shown = run("pliant role describe looks").out
+    assert "users" in shown and "workloads" not in shown
+    run("pliant app create bot")
+    assert "has the role Looks everywhere" in run("pliant access-rule create --app bot --role looks").out
+    assert run("pliant role update looks --name Peeks --set nodesReadAccess").out == "Role Peeks updated.\n"
+    assert json.loads(run("pliant role describe Peeks --json").out)["permissionSets"] == [
+        {"id": "nodesReadAccess", "name": "nodesReadAccess"}
+    ]
+    refused = run("pliant role delete Peeks")
+    assert refused.code == 5 and "pliant role disable 101" in refused.err
+    assert run("pliant role disable Peeks").out == "Role Peeks disabled.\n"
+    assert "disabled" in run("pliant role list").out
+    assert run("pliant role enable Peeks").out == "Role Peeks enabled.\n"
+    run("pliant role disable 101")
+    assert run("pliant role delete Peeks").out == "Role Peeks deleted.\n"
+    assert run("pliant role update Viewer --name Mine").code == 5
+    assert run("pliant role update Viewer").code == 2
+
+
 def test_a_login_is_a_key_that_ends_with_the_logout(
     real: Stage, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

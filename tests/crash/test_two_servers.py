@@ -58,8 +58,12 @@ QUIET = 'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; exec 
 class Storm:
     """Rounds: work comes and goes, something happens to a server, and what must hold is looked at."""
 
-    def __init__(self, pair: Pair, database: Server, network: Network, dice: random.Random) -> None:
+    def __init__(
+        self, pair: Pair, database: Server, network: Network, dice: random.Random, asleep: float = 0.0
+    ) -> None:
+        """`asleep`: seconds for which a leader that is stopped sleeps at least."""
         self.pair, self.database, self.network, self.dice = pair, database, network, dice
+        self.asleep = asleep
         self.made = 0
         self.took: dict[
             str, list[float]
@@ -81,6 +85,7 @@ class Storm:
         users = Users(pair.patient, lambda name: pair.body(name, STEADY + 4, QUIET), RATE)
         users.start(f"user-{self.made}")
         time.sleep(0.5 + self.dice.uniform(0, 0.5))
+        self.work()  # what follows from it is under way when it happens
         began = time.monotonic()
         happen(leader)
         pair.until(lambda: users.first(began) is not None, "submissions are accepted", PATIENCE)
@@ -109,6 +114,9 @@ class Storm:
             middle, most = statistics.median(times), max(times)
             print(f"{what}: {len(times)} times, accepted again after {middle:.1f} s, {most:.1f} s at most")
         print(f"after {self.stayed} of {len(self.took.get('restart', []))} restarts the same server led")
+        log = (self.pair.state.parent / "server.log").read_text()
+        refused, over = log.count(" refused: its epoch "), log.count(" is over: ")
+        print(f"refused of leaders that had been replaced: {refused} orders, {over} transactions")
 
     def work(self) -> None:
         """Something comes, something goes."""
@@ -148,9 +156,10 @@ class Storm:
     def stop(self, leader: int) -> None:
         """It sleeps until another one leads, and a while longer."""
         os.kill(leader, signal.SIGSTOP)
+        began = time.monotonic()
         try:
             self.pair.until(lambda: self.pair.leads() not in (0, leader), "the other leads", PATIENCE)
-            time.sleep(self.dice.uniform(0, 2))
+            time.sleep(max(self.dice.uniform(0, 2), began + self.asleep - time.monotonic()))
         finally:
             os.kill(leader, signal.SIGCONT)
 
@@ -184,7 +193,7 @@ def test_a_hundred_rounds(pair: Pair, database: Server, network: Network) -> Non
     seed = seed_or(20261123)
     print(f"PLIANT_SEED={seed}")
     dice = random.Random(seed)
-    storm = Storm(pair, database, network, dice)
+    storm = Storm(pair, database, network, dice, asleep=30)
     for number in range(1, 101):
         happen = dice.choice((storm.kill, storm.stop, storm.cut, storm.restart))
         storm.round(happen)

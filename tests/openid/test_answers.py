@@ -181,6 +181,13 @@ def test_a_name_holds_nothing_that_a_terminal_obeys(liar):
         assert liar.person().name == "id-of-anna"
 
 
+def test_groups_are_told_without_what_a_terminal_obeys_and_not_all_of_very_many(liar):
+    odd = "te\x1b]0;x\x07am\u202e\x00"
+    liar.says(groups=[odd, "", *map(str, range(200))], preferred_username="anna")
+    told = liar.person().told_groups
+    assert "te]0;xam" in told and "" not in told and len(told) <= 100
+
+
 @pytest.mark.parametrize("groups", [7, {"chiefs": True}, [["chiefs"]], [None], None, True])
 def test_groups_that_are_none(liar, groups):
     liar.says(groups=groups, preferred_username="anna")

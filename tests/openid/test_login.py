@@ -354,6 +354,8 @@ def test_rights_come_from_groups_and_go_with_them(tmp_path, provider):
         assert held("boris") == set()
         assert held("anna") == {("AI practitioner", "project")}
         assert held("carol") == {("AI practitioner", "project"), ("Viewer", "tenant")}
+        told = {it["username"]: it["groups"] for it in site.owner().get("/api/v1/users").json()["users"]}
+        assert told == {"anna": ["team"], "boris": ["others"], "carol": ["chiefs", "team"]}
         assert held("carol") == {("AI practitioner", "project"), ("Viewer", "tenant")}
         body = {"name": "a", "projectName": "default", "spec": {"image": IMAGE}}
         sent = mine.post("/api/v1/workloads/trainings", json=body, headers=site.bearer("anna"))

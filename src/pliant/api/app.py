@@ -38,6 +38,7 @@ from pliant.api.routes import (
     priorities,
     replay,
     reports,
+    roles,
     scheduling,
     security,
     streams,
@@ -180,4 +181,5 @@ ROUTERS = (
     identity.router,
     security.router,
     access.router,
+    roles.router,
 )

@@ -273,11 +273,6 @@ _NOT_HERE = (
         "Use a webhook: POST /api/v1/notifications.",
     ),
     (
-        r"/api/v2/authorization/roles/[^/]+/(enable|disable)",
-        "The roles are the same everywhere: none can be switched off.",
-        "Delete the rules that give one: /api/v1/authorization/access-rules.",
-    ),
-    (
         r"/v1/k8s/setting(/.*)?",
         "The settings of the cluster have another path here.",
         "Use /api/v1/scheduling-settings.",

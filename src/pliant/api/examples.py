@@ -94,6 +94,12 @@ REQUESTS: Mapping[str, Any] = {
     },
     "ReportRequest": {"name": "november", "start": "2026-11-01T00:00:00Z", "end": "2026-11-26T00:00:00Z"},
     "RuleRequest": {"roleId": 5, "subjectId": "anna", "subjectType": "user", "scopeType": "tenant"},
+    "RoleRequest": {
+        "name": "Submitter",
+        "description": "Submits work and sees nodes.",
+        "permissionSets": [{"id": "workloadsEditAccess"}, {"id": "nodesReadAccess"}],
+    },
+    "RoleChange": {"description": "Sees nodes.", "permissionSets": [{"id": "nodesReadAccess"}]},
     "NotificationRequest": {"kind": "mail", "address": "anna@example.org"},
     "Command": {"command": ["nvidia-smi"]},
     "Connect": {"port": 8888},

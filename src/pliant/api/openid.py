@@ -50,6 +50,9 @@ AT_ONCE = 8
 LEEWAY = 60
 """Seconds by which the two clocks may differ."""
 
+GROUPS = 100
+"""Groups of one person that are told of; all count for roles."""
+
 NAME = 100
 """Characters of a name that are kept."""
 
@@ -61,6 +64,11 @@ class Person:
     subject: str  # never given to somebody else
     name: str  # for people; anybody may have it, and it may change
     groups: tuple[str, ...]
+
+    @property
+    def told_groups(self) -> tuple[str, ...]:
+        """For people: without what a terminal obeys, and not more than GROUPS of them."""
+        return tuple(sorted(filter(None, {plain(it) for it in self.groups[:GROUPS]})))
 
 
 class NotKnown(Unauthorized):
@@ -124,7 +132,7 @@ class Relying:
         name = next((it for it in (told.get("preferred_username"), told.get("name")) if it), subject)
         return Person(
             subject,
-            _plain(str(name)) or subject[:NAME],
+            plain(str(name)) or subject[:NAME],
             tuple(it for it in ([groups] if isinstance(groups, str) else groups) if isinstance(it, str))
             if isinstance(groups, str | list)
             else (),
@@ -356,9 +364,9 @@ def _refusal(body: bytes) -> str:
         told = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    return _plain(str(told.get("error", "")))[:60] if isinstance(told, dict) else ""
+    return plain(str(told.get("error", "")))[:60] if isinstance(told, dict) else ""
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text that can be a name here: nothing that a terminal obeys, no colon."""
     return "".join(it for it in text if it.isprintable() and it != ":").strip()[:NAME]

@@ -62,7 +62,10 @@ class Principal:
     @property
     def all_seeing(self) -> bool:
         """True for anyone who may read all of the tenant."""
-        return any(grant.scope == TENANT for grant in self.grants)
+        return any(
+            grant.scope == TENANT and (grant.rights is None or "workloads:read" in grant.rights)
+            for grant in self.grants
+        )
 
     def owns(self, workload: Workload) -> bool:
         """On a box the account of the machine counts, by which way ever its user has come."""

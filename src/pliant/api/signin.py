@@ -301,7 +301,7 @@ def _of_person(here: Context, provider: Provider, person: Person, source: str) -
         else [person.name, other]
     )
     user, session = here.service.identities.begin_session_of(
-        identity, names, provider.by, _grants(here, provider, person), source
+        identity, names, person.told_groups, provider.by, _grants(here, provider, person), source
     )
     return _of_session(here.authority, user, session.id, 0)
 

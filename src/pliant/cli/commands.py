@@ -60,6 +60,7 @@ _SECTIONS = {
         "user": "pliant.cli.access.people:user",
         "app": "pliant.cli.access.people:app",
         "access-rule": "pliant.cli.access.rules:access_rule",
+        "role": "pliant.cli.access.roles:role",
         "limit": "pliant.cli.organization.usage:limit",
         "report": "pliant.cli.organization.usage:report",
         "cluster": "pliant.cli.cluster.cluster:cluster",

@@ -15,7 +15,15 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.audit import AuditRecord, Change
 from pliant.model.booking import Booking
-from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    CustomRole,
+    LoginSession,
+    User,
+)
 from pliant.model.machine import NodePool
 from pliant.model.notice import MailServer, Subscription
 from pliant.model.priority import PriorityClass
@@ -41,6 +49,7 @@ WORDS: Mapping[type, str] = {
     Application: "ServiceAccount",
     AccessKey: "AccessKey",
     AccessRule: "AccessRule",
+    CustomRole: "Role",
     Allowance: "Limit",
     LoginSession: "Session",
     Subscription: "Notification",
@@ -154,7 +163,9 @@ def _put(rows: Iterable[Row | Remembered], state: State) -> Iterable[Change]:
 def _compared(kind: Any) -> tuple[tuple[str, Any], ...]:
     """(name, default) of the fields of a class whose changes are recorded."""
     return tuple(
-        (it.name, it.default) for it in fields(kind) if kind is not Workload or it.name in OF_WORKLOADS
+        (it.name, it.default)
+        for it in fields(kind)
+        if it.name != "updated" and (kind is not Workload or it.name in OF_WORKLOADS)
     )
 
 
@@ -182,6 +193,8 @@ def _known(row: Any, state: State) -> Any:
             return seen.keys.get(row.id)
         case AccessRule():
             return seen.rules.get(row.id)
+        case CustomRole():
+            return seen.roles.get(row.id)
         case LoginSession():
             return seen.sessions.get(row.id)
         case Allowance():

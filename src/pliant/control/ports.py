@@ -12,7 +12,15 @@ from pliant.model.asset import Asset
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.fact import Fact
-from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    CustomRole,
+    LoginSession,
+    User,
+)
 from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster, Node
 from pliant.model.notice import MailServer, Notice, Subscription
@@ -23,7 +31,7 @@ from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
-AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance
+AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance | CustomRole
 NoticeRow = Subscription | Notice | MailServer
 Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow | Usage | NoticeRow
 """Everything that is stored by identity: put() replaces what has the same identity."""

@@ -24,6 +24,7 @@ from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.roles import Roles
 from pliant.control.usecases.series import Series
 from pliant.control.usecases.streams import Streams
 from pliant.control.usecases.tuning import Tuning
@@ -46,6 +47,7 @@ class Service(Streams, Tuning):
         self.priorities = Priorities(loop)
         self.assets = Assets(loop)
         self.identities = Identities(loop)
+        self.roles = Roles(loop)
         self.files = Files(loop, engines)
         self.usages = Usages(loop)
         self.notices = Notices(loop)

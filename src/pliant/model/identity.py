@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pliant.model.rights import TENANT, Grant, Place
+from pliant.model.rights import SETS, TENANT, Grant, Place
 
 USER, APPLICATION, UNIX, UNIX_GROUP = "user", "service-account", "unix", "unix-group"
 """Types of subjects: of this server's own users, programs, accounts of the machine, groups of the machine."""
@@ -35,6 +35,8 @@ class User:
     created: int = 0  # ms since the epoch
     created_by: str = ""
     last_login: int | None = None  # ms
+    updated: int = 0  # ms; 0: not since it was created
+    groups: tuple[str, ...] = ()  # which the login provider named at the last login
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Application:
     created: int = 0
     created_by: str = ""
     last_login: int | None = None
+    updated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,24 @@ class AccessKey:
     created: int = 0
     expires: int | None = None  # ms; None: never
     last_login: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CustomRole:
+    """A role that an administrator made; those that are built in are in pliant.model.rights."""
+
+    id: int  # above those of the built-in ones; none gets it again
+    name: str  # unique among all roles, whatever the case
+    about: str = ""
+    sets: tuple[str, ...] = ()  # ids of permission sets
+    enabled: bool = True  # else its rules give nothing
+    created: int = 0
+    created_by: str = ""
+    updated: int = 0
+
+    @property
+    def rights(self) -> frozenset[str]:
+        return frozenset(right for name in self.sets if name in SETS for right in SETS[name].rights)
 
 
 @dataclass(frozen=True, slots=True)

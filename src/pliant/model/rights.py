@@ -1,5 +1,8 @@
 """Who may do what: one table of permissions and roles, which the API's guard, lists and documentation read.
 
+An administrator makes further roles of permission sets: each right of one holds where it does for a system
+administrator, within the scope of the rule.
+
 A role is given to a subject at a scope: the whole tenant, a department or a project; all rules of a subject
 add up. A cell says where a right of the role holds:
 
@@ -126,6 +129,9 @@ TABLE: Mapping[str, str] = {
     "access-rules:read": "SSSS----",
     "access-rules:write": "SSSS----",
     "roles:read": "AAAA----",
+    "roles:create": "T-------",
+    "roles:update": "T-------",
+    "roles:delete": "T-------",
     "access-keys:administer": "T-------",
     # the server
     "audit:read": "T-------",
@@ -157,6 +163,52 @@ OWN_WORK = frozenset(
     | {"workloads:exec", "workloads:environment", "workloads:share"}
 )
 """What the owner of a workload may do with it whatever became of the rule by which it was submitted."""
+
+
+_READS: Mapping[str, tuple[str, ...]] = {
+    "workloads": (
+        *("projects:read", "queue:read", "assets:read", "data-sources:read", "policies:read"),
+        *("priorities:read", "clusters:read", "nodepools:read"),
+    ),
+    "assets": ("projects:read", "departments:read"),
+    "data-sources": ("projects:read", "departments:read"),
+    "policies": ("projects:read", "departments:read"),
+    "projects": ("departments:read", "nodepools:read"),
+    "departments": ("nodepools:read",),
+    "limits": ("projects:read", "users:read"),
+    "bookings": ("projects:read", "nodepools:read"),
+    "nodepools": ("nodes:read",),
+    "access-rules": ("roles:read", "users:read", "applications:read", "projects:read", "departments:read"),
+}
+"""What somebody has to see who may write the thing: a set that lets one write it has these as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionSet:
+    """What roles are made of: all rights about one kind of thing, or the right to read it."""
+
+    id: str
+    about: str
+    rights: tuple[str, ...]  # in the order of TABLE
+
+
+def _sets() -> Iterable[PermissionSet]:
+    by_resource: dict[str, list[str]] = {}
+    for right in TABLE:
+        by_resource.setdefault(right.partition(":")[0], []).append(right)
+    for resource, rights in by_resource.items():
+        stem = "".join(part.title() for part in resource.split("-"))
+        stem, read = stem[:1].lower() + stem[1:], f"{resource}:read"
+        if rights != [read]:
+            held = {*rights, *_READS.get(resource, ())}
+            about = f"All rights about {resource}, and to read what they need."
+            yield PermissionSet(f"{stem}EditAccess", about, tuple(it for it in TABLE if it in held))
+        if read in rights:
+            yield PermissionSet(f"{stem}ReadAccess", f"To read {resource}.", (read,))
+
+
+SETS: Mapping[str, PermissionSet] = {it.id: it for it in _sets()}
+"""By id."""
 
 
 def permission(text: str) -> Permission:
@@ -194,6 +246,7 @@ class Grant:
 
     role: int
     scope: Place = TENANT
+    rights: frozenset[str] | None = None  # of a role that an administrator made; None: as TABLE has them
 
 
 _COLUMN = {role.id: at for at, role in enumerate(ROLES)}
@@ -203,6 +256,12 @@ def cell(role: int, right: str, box: bool = False) -> str:
     """The letter that says where a right of that role holds."""
     row = ON_A_BOX.get(right, TABLE[right]) if box else TABLE[right]
     return row[_COLUMN[role]] if role in _COLUMN else "-"
+
+
+def _letter(grant: Grant, right: str, box: bool) -> str:
+    if grant.rights is None:
+        return cell(grant.role, right, box)
+    return cell(SYSTEM.id, right, box) if right in grant.rights else "-"
 
 
 def may(
@@ -222,7 +281,7 @@ def may(
         return True
     for grant in grants:
         inside = place is None or grant.scope.covers(place)
-        match cell(grant.role, right, box):
+        match _letter(grant, right, box):
             case "T":
                 holds = grant.scope == TENANT
             case "A":
@@ -245,20 +304,24 @@ def may_grant(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool
     own = [
         grant
         for grant in grants
-        if grant.scope.covers(wanted.scope) and cell(grant.role, "access-rules:write", box) == "S"
+        if grant.scope.covers(wanted.scope) and _letter(grant, "access-rules:write", box) == "S"
     ]
-    if not own:
-        return False
-    if wanted.role in VIEWERS:
-        return True
+    return bool(own) and (wanted.role in VIEWERS or has_all(own, wanted, box))
+
+
+def has_all(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool:
+    """True if `grants` let do whatever that one does."""
+    own = [grant for grant in grants if grant.scope.covers(wanted.scope)]
     return all(
-        any(_reach(grant, right, box) >= _reach(wanted, right, box) for grant in own) for right in TABLE
+        any(_reach(grant, right, box) >= reach for grant in own)
+        for right in TABLE
+        if (reach := _reach(wanted, right, box))
     )
 
 
 def _reach(grant: Grant, right: str, box: bool) -> int:
     """How far a right of a grant goes; one for the tenant only is none at a smaller scope."""
-    letter = cell(grant.role, right, box)
+    letter = _letter(grant, right, box)
     return 0 if letter == "T" and grant.scope != TENANT else LETTERS.index(letter)
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.sched.world.rows import RowKind
 
-HEAD = "0012"
+HEAD = "0013"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
@@ -104,6 +104,7 @@ BESIDES: dict[str, Sequence[Column[Any] | Index]] = {
     "progresses": (
         Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
     ),
+    "custom_roles": (Column("id", BigInteger, primary_key=True, autoincrement=False),),
     "remembered": (Column("at", BigInteger, nullable=False),),
 }
 """Columns by table, beyond a text for each part of the identity."""

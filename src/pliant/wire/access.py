@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired, Required, TypedDict
 from pliant.wire.limits import Length, Text
 
 Name = Annotated[str, Length(255, least=2)]
+RoleName = Annotated[str, Length(128, least=2)]
 Password = Annotated[str, Length(255, least=8)]
 
 
@@ -14,9 +15,11 @@ class UserItem(TypedDict):
     isLocal: bool
     createdAt: str
     createdBy: str
+    updatedAt: str
     lastLogin: str | None
     enabled: bool
     account: str | None
+    groups: list[str]  # which the login provider named at the last login
 
 
 class UserList(TypedDict):
@@ -67,6 +70,7 @@ class ApplicationItem(TypedDict):
     clientId: str
     createdAt: str
     createdBy: str
+    updatedAt: str
     lastLogin: str | None
     enabled: bool
     account: str | None
@@ -185,13 +189,39 @@ class RolePermission(TypedDict):
     actions: list[str]
 
 
+class RoleSet(TypedDict, total=False):
+    id: Required[Annotated[str, Length(64)]]
+    name: Annotated[str, Length(64)]  # the same
+
+
+class RoleRequest(TypedDict, total=False):
+    name: Required[RoleName]
+    description: Annotated[str, Length(255)]
+    enabled: bool | None  # null: true
+    permissionSets: Required[Annotated[list[RoleSet], Length(100, least=1)]]
+
+
+class RoleChange(TypedDict, total=False):
+    name: RoleName
+    description: Annotated[str, Length(255)]
+    enabled: bool | None  # null: stays
+    permissionSets: Annotated[list[RoleSet], Length(100, least=1)]
+
+
 class RoleItem(TypedDict):
     id: int
     name: str
     description: str
     enabled: bool
+    effectiveEnabled: bool
     custom: bool
+    deprecated: bool
+    permissionSets: list[RoleSet]  # of a custom one
     permissions: list[RolePermission]
+    kubernetesPermissions: None  # roles give nothing on a cluster itself
+    createdAt: str | None  # None: it is built in
+    createdBy: str
+    updatedAt: str | None
 
 
 class RoleList(TypedDict):
@@ -199,7 +229,7 @@ class RoleList(TypedDict):
     roles: list[RoleItem]
 
 
-class PermissionSet(TypedDict):
+class PermissionSetItem(TypedDict):
     """All rights about one kind of thing, or all that only read it."""
 
     id: str
@@ -209,7 +239,7 @@ class PermissionSet(TypedDict):
 
 
 class PermissionSets(TypedDict):
-    permissionSets: list[PermissionSet]
+    permissionSets: list[PermissionSetItem]
 
 
 class Permissions(TypedDict):

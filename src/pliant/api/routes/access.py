@@ -1,9 +1,8 @@
-"""Roles and the rules that give them; all answers come from the table that the guard reads."""
+"""Rules that give roles."""
 
 import uuid
-from collections.abc import Iterable
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from pliant.api.accounts import by_name
 from pliant.api.auth import Caller
@@ -18,17 +17,19 @@ from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound, Refused
 from pliant.control.explain.dry import Trial, Tried, together
-from pliant.model.identity import APPLICATION, NO_UID, UNIX, UNIX_GROUP, USER, AccessRule, subject_of
-from pliant.model.rights import ROLES, TABLE, Grant, Place, Role, cell, may, may_grant, role_named
+from pliant.model.identity import (
+    APPLICATION,
+    NO_UID,
+    UNIX,
+    UNIX_GROUP,
+    USER,
+    AccessRule,
+    CustomRole,
+    subject_of,
+)
+from pliant.model.rights import ROLES, Grant, Place, may_grant
 from pliant.model.tenancy import Project
 from pliant.wire.access import (
-    Permissions,
-    PermissionSet,
-    PermissionSets,
-    PermittedScopes,
-    RoleItem,
-    RoleList,
-    RolePermission,
     RuleFailed,
     RuleItem,
     RuleList,
@@ -78,14 +79,17 @@ def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Resp
 
 def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
     board = here.service.board
-    role = role_named(str(body.get("roleId", body.get("roleName", ""))))
+    access = board.access
+    role = access.role(str(body.get("roleId", body.get("roleName", ""))))
     if role is None:
-        words = ", ".join(it.name for it in ROLES)
+        names = [*(it.name for it in ROLES), *(it.name for it in access.roles.values())]
+        words = ", ".join(names)
         raise BadRequest(
             f"There is no role {str(body.get('roleName', ''))[:60]!r}.", f"The roles are {words}."
         )
     scope = _scope(board, body["scopeType"], body.get("scopeId", ""))
-    if not may_grant(caller.grants, Grant(role.id, scope), caller.box):
+    rights = role.rights if isinstance(role, CustomRole) else None
+    if not may_grant(caller.grants, Grant(role.id, scope, rights), caller.box):
         raise Forbidden(
             f"You may not give the role {role.name} in this {scope.kind}: it has permissions that you "
             "lack there.",
@@ -199,7 +203,7 @@ def _known(identity: str, here: Context, caller: Principal) -> AccessRule:
 
 def _deletable(identity: str, here: Context, caller: Principal) -> AccessRule:
     row = _known(identity, here, caller)
-    if not may_grant(caller.grants, row.grant, caller.box):
+    if not may_grant(caller.grants, here.service.board.access.grant(row), caller.box):
         raise Forbidden(
             "This access rule grants permissions that you lack.", "Ask somebody who has these permissions."
         )
@@ -247,13 +251,14 @@ def _rule(row: AccessRule, board: Board) -> RuleItem:
     scope = row.scope
     views = board.projects if scope.project else board.departments
     unit = scope.project or scope.department
+    made = board.access.roles.get(row.role)
     return {
         "id": row.id,
         "subjectId": identity,
         "subjectType": kind,
         "subjectName": board.access.subject_name(row.subject),
         "roleId": row.role,
-        "roleName": next((role.name for role in ROLES if role.id == row.role), str(row.role)),
+        "roleName": board.access.role_name(row.role),
         "scopeId": unit,
         "scopeType": scope.kind,
         "scopeName": views[unit].queue.name if unit in views else unit,
@@ -262,107 +267,5 @@ def _rule(row: AccessRule, board: Board) -> RuleItem:
         "deletedAt": None,
         "createdBy": row.created_by,
         "tenantId": 1,
-        "status": {"phase": "Ready"},
+        "status": {"phase": "Ready" if made is None or made.enabled else "NotReady"},
     }
-
-
-# -- the table --------------------------------------------------------------------------------------
-
-
-@router.get("/v2/authorization/roles", dependencies=[needs("roles:read")], **answers(200, RoleList))
-def roles(here: Here) -> Response:
-    return answer({"next": None, "roles": [_role(role, here.authority.box) for role in ROLES]})
-
-
-@router.get("/v2/authorization/roles/{key}", dependencies=[needs("roles:read")], **answers(200, RoleItem))
-def role(key: str, here: Here) -> Response:
-    """By id, name or alias."""
-    found = role_named(key)
-    if found is None:
-        raise NotFound(f"There is no role {key[:60]!r}.", "See them with: pliant access-rule roles")
-    return answer(_role(found, here.authority.box))
-
-
-def _role(role: Role, box: bool) -> RoleItem:
-    return {
-        "id": role.id,
-        "name": role.name,
-        "description": role.about,
-        "enabled": True,
-        "custom": False,
-        "permissions": _by_resource(right for right in TABLE if cell(role.id, right, box) != "-"),
-    }
-
-
-def _sets() -> list[PermissionSet]:
-    """For each kind of thing all of its rights, and those that only read it."""
-    found: list[PermissionSet] = []
-    for entry in _by_resource(TABLE):
-        resource, actions = entry["resourceType"], entry["actions"]
-        stem = "".join(part.title() for part in resource.split("-"))
-        stem = stem[:1].lower() + stem[1:]
-        reads = [action for action in actions if action == "read"]
-        for name, about, held in (
-            (f"{stem}EditAccess", f"All rights about {resource}.", actions),
-            (f"{stem}ReadAccess", f"To read {resource}.", reads),
-        ):
-            if held and (name.endswith("ReadAccess") or held != reads):
-                rights: list[RolePermission] = [{"resourceType": resource, "actions": held}]
-                found.append({"id": name, "name": name, "description": about, "permissions": rights})
-    return found
-
-
-@router.get(
-    "/v1/authorization/permission-sets", dependencies=[needs("roles:read")], **answers(200, PermissionSets)
-)
-def permission_sets() -> Response:
-    """Rights by the thing that they are about."""
-    return answer({"permissionSets": _sets()})
-
-
-@router.get(
-    "/v1/authorization/permission-sets/{key}",
-    dependencies=[needs("roles:read")],
-    **answers(200, PermissionSet),
-)
-def permission_set(key: str) -> Response:
-    found = next((it for it in _sets() if it["id"] == key), None)
-    if found is None:
-        raise NotFound(
-            f"There is no permission set {key[:60]!r}.", "See GET /api/v1/authorization/permission-sets"
-        )
-    return answer(found)
-
-
-@router.get("/v1/authorization/permissions", dependencies=[needs("self:read")], **answers(200, Permissions))
-def permissions(caller: Caller) -> Response:
-    """What the caller may do at any scope."""
-    return answer({"permissions": _by_resource(right for right in TABLE if caller.may(right))})
-
-
-@router.get(
-    "/v1/authorization/permitted-scopes", dependencies=[needs("self:read")], **answers(200, PermittedScopes)
-)
-def permitted_scopes(
-    caller: Caller, resource: str = Query(alias="resourceType"), action: str = Query(default="read")
-) -> Response:
-    """The scopes of the caller's rules by which that is permitted; `own`: for their own things only."""
-    right = f"{resource}:{action}"
-    if right not in TABLE:
-        raise BadRequest(f"There is no permission {right[:60]!r}.", "See GET /api/v2/authorization/roles")
-    scopes: dict[Place, bool] = {}  # True: for the caller's own things only
-    for grant in caller.grants:
-        if may([grant], right, box=caller.box):
-            own = not may([grant], right, grant.scope, box=caller.box)
-            scopes[grant.scope] = own and scopes.get(grant.scope, True)
-    ordered = sorted(scopes, key=lambda it: (it.department, it.project))
-    told = [{"type": it.kind, "id": it.project or it.department, "own": scopes[it]} for it in ordered]
-    return answer({"scopes": told})
-
-
-def _by_resource(rights: Iterable[str]) -> list[RolePermission]:
-    found: dict[str, list[str]] = {}
-    for right in rights:
-        resource, _, action = right.partition(":")
-        found.setdefault(resource, []).append(action)
-    return [{"resourceType": resource, "actions": actions} for resource, actions in found.items()]

@@ -62,10 +62,11 @@ def _account(caller: Principal, name: str) -> Account | None:
 
 def _outranks(here: Context, caller: Principal, subject: str) -> None:
     """Raise Forbidden if that subject may do more than the caller."""
-    for grant in here.service.board.access.grants([subject]):
-        if not may_grant(caller.grants, grant, caller.box):
+    access = here.service.board.access
+    for rule in access.by_subject.get(subject, ()):  # of a disabled role too: it may be enabled again
+        if not may_grant(caller.grants, access.grant(rule), caller.box):
             raise Forbidden(
-                f"{here.service.board.access.subject_name(subject)} has permissions that you lack.",
+                f"{access.subject_name(subject)} has permissions that you lack.",
                 "Ask somebody who has these permissions.",
             )
 
@@ -181,9 +182,11 @@ def _user(row: User) -> UserItem:
         "isLocal": bool(row.password),
         "createdAt": stamp(row.created),
         "createdBy": row.created_by,
+        "updatedAt": stamp(row.updated or row.created),
         "lastLogin": stamp_or_none(row.last_login),
         "enabled": row.enabled,
         "account": row.account.name if row.account is not None else None,
+        "groups": list(row.groups),
     }
 
 
@@ -280,6 +283,7 @@ def _application(row: Application) -> ApplicationItem:
         "clientId": row.client,
         "createdAt": stamp(row.created),
         "createdBy": row.created_by,
+        "updatedAt": stamp(row.updated or row.created),
         "lastLogin": stamp_or_none(row.last_login),
         "enabled": row.enabled,
         "account": row.account.name if row.account is not None else None,

@@ -20,7 +20,6 @@ from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.signin import sign_in
 from pliant.control.errors import BadRequest, Conflict, Unavailable
-from pliant.model.rights import ROLES
 from pliant.model.workload import TaskPhase
 from pliant.wire.proof import PATH
 from pliant.wire.server import (
@@ -148,7 +147,7 @@ async def token_of_a_realm(realm: str, request: Request, here: Here) -> Response
 def whoami(caller: Caller, here: Here) -> Response:
     rules = [
         {
-            "role": next(role.name for role in ROLES if role.id == grant.role),
+            "role": here.service.board.access.role_name(grant.role),
             "scopeType": grant.scope.kind,
             "scopeId": grant.scope.project or grant.scope.department,
         }

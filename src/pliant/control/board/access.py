@@ -10,12 +10,13 @@ from pliant.model.identity import (
     AccessRule,
     Allowance,
     Application,
+    CustomRole,
     LoginSession,
     User,
     subject_of,
 )
 from pliant.model.identity import USER as USER_KIND
-from pliant.model.rights import Grant
+from pliant.model.rights import ROLES, Grant, Role, role_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Access:
     rules: Mapping[str, AccessRule] = field(default_factory=dict)
     sessions: Mapping[str, LoginSession] = field(default_factory=dict)
     allowances: Mapping[tuple[str, str], Allowance] = field(default_factory=dict)
+    roles: Mapping[int, CustomRole] = field(default_factory=dict)
     user_names: Mapping[str, User] = field(default_factory=dict)
     clients: Mapping[str, Application | AccessKey] = field(default_factory=dict)  # by client id
     by_subject: Mapping[str, tuple[AccessRule, ...]] = field(default_factory=dict)
@@ -35,11 +37,26 @@ class Access:
     def grants(self, subjects: Iterable[str], uid: int = NO_UID) -> tuple[Grant, ...]:
         """What rules give to somebody who is all of these subjects. A rule for another uid gives nothing."""
         return tuple(
-            rule.grant
+            self.grant(rule)
             for subject in subjects
             for rule in self.by_subject.get(subject, ())
-            if rule.uid in (NO_UID, uid)
+            if rule.uid in (NO_UID, uid) and (rule.role not in self.roles or self.roles[rule.role].enabled)
         )
+
+    def grant(self, rule: AccessRule) -> Grant:
+        """What a rule gives while its role is enabled."""
+        made = self.roles.get(rule.role)
+        return rule.grant if made is None else Grant(rule.role, rule.scope, made.rights)
+
+    def role(self, key: str) -> Role | CustomRole | None:
+        """By id, name or alias, whatever the case."""
+        plain = key.strip().casefold()
+        made = (row for row in self.roles.values() if plain in (str(row.id), row.name.casefold()))
+        return role_named(key) or next(made, None)
+
+    def role_name(self, identity: int) -> str:
+        found = self.roles.get(identity) or next((it for it in ROLES if it.id == identity), None)
+        return str(identity) if found is None else found.name
 
     def subject_name(self, subject: str) -> str:
         """A subject for people."""
@@ -67,6 +84,7 @@ def access_of(
     rules: Mapping[str, AccessRule],
     sessions: Mapping[str, LoginSession],
     allowances: Mapping[tuple[str, str], Allowance],
+    roles: Mapping[int, CustomRole],
 ) -> Access:
     """The same with its indexes; the mappings are copied."""
     by_subject: dict[str, tuple[AccessRule, ...]] = {}
@@ -81,6 +99,7 @@ def access_of(
         dict(rules),
         dict(sessions),
         dict(allowances),
+        dict(roles),
         {row.name: row for row in users.values()},
         clients,
         by_subject,

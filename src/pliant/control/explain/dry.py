@@ -68,14 +68,16 @@ class DryLoop:
 
     def _try(self, run: Callable[[Draft], Any], state: State) -> Trial:
         draft = Draft(self._real.clock.now())
-        kept = state.settings, state.moved, state.serial, state.last_queue, dict(state.marks)
+        kept = state.settings, state.moved, state.serial, state.last_queue, state.last_role
+        marks = dict(state.marks)
         try:
             run(draft)
             rows = tuple(row for row in draft.rows.values() if not isinstance(row, Remembered))
             said = tuple(event.message for event in draft.events)
             return Trial(rows, tuple(draft.dropped.values()), state.settings, said)
         finally:
-            state.settings, state.moved, state.serial, state.last_queue, state.marks = kept
+            state.settings, state.moved, state.serial, state.last_queue, state.last_role = kept
+            state.marks = marks
 
     def submit(self, run: Callable[[Draft], T]) -> T:
         return self.call(run)

@@ -4,9 +4,17 @@ from typing import Any
 
 from pliant.control.board.access import Access, access_of
 from pliant.control.ports import AccessRow, Saved
-from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    CustomRole,
+    LoginSession,
+    User,
+)
 
-KINDS = (User, Application, AccessKey, AccessRule, LoginSession, Allowance)
+KINDS = (User, Application, AccessKey, AccessRule, LoginSession, Allowance, CustomRole)
 
 
 class AccessBook:

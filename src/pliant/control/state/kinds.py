@@ -2,7 +2,15 @@
 
 from pliant.control.ports import Remembered
 from pliant.model.asset import Asset
-from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    CustomRole,
+    LoginSession,
+    User,
+)
 from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster
 from pliant.model.notice import MailServer, Notice, Subscription
@@ -23,6 +31,7 @@ STORED_ROWS = RowKinds(
         RowKind(Application, "applications", ("id",)),
         RowKind(AccessKey, "access_keys", ("id",)),
         RowKind(AccessRule, "access_rules", ("id",)),
+        RowKind(CustomRole, "custom_roles", ("id",)),
         RowKind(LoginSession, "login_sessions", ("id",)),
         RowKind(Allowance, "allowances", ("subject", "project")),
         RowKind(Usage, "usages", ("day", "user", "project", "pool")),

@@ -15,7 +15,15 @@ from pliant.control.state.transitions import following, phase_changed, phase_of,
 from pliant.model.asset import Asset
 from pliant.model.event import EventKind
 from pliant.model.hold import PASSING
-from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    CustomRole,
+    LoginSession,
+    User,
+)
 from pliant.model.ledger import Disruptions, PastUse, Usage
 from pliant.model.machine import Cluster, Node
 from pliant.model.notice import MailServer, Notice, Subscription
@@ -34,6 +42,9 @@ SCHEDULER = "scheduler"
 
 LAST_QUEUE = "last-queue"
 """Setting: `State.last_queue`."""
+
+LAST_ROLE = "roles.last"
+"""Setting: `State.last_role`."""
 
 UsageKey = tuple[str, str, str, str]
 """Day, user, project, pool."""
@@ -68,6 +79,7 @@ class State:
         self.turns = 0  # of the loop
         self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
+        self.last_role = 0  # highest id of a deleted role; none gets it again
         self.last_queue = 0  # highest id of a deleted department or project; none gets it again
         self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
@@ -106,6 +118,7 @@ class State:
         self.mail_server = next(iter(saved.of(MailServer)), None)
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
+        self.last_role = max(self.last_role, int(saved.settings.get(LAST_ROLE, "0")))
         self.last_queue = max(self.last_queue, int(saved.settings.get(LAST_QUEUE, "0")))
         self.touched, self._unsettled = set(self.world.workloads), set(self.world.workloads)
         self.running, self.expires, self.expiring = set(), {}, []
@@ -205,7 +218,15 @@ class State:
                 if not gone:
                     self.assets[row.id] = row
                 self.moved = True
-            case User() | Application() | AccessKey() | AccessRule() | LoginSession() | Allowance():
+            case (
+                User()
+                | Application()
+                | AccessKey()
+                | AccessRule()
+                | LoginSession()
+                | Allowance()
+                | CustomRole()
+            ):
                 self.access.note(row, gone=gone)
             case Subscription():
                 self.subscriptions.pop(row.id, None)

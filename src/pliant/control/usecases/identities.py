@@ -98,7 +98,7 @@ class Identities:
             row = self._seen.users.get(identity)
             if row is None:
                 raise NotFound(f"There is no user {identity[:60]!r}.", "See them with: pliant user list")
-            made = change(row)
+            made = replace(change(row), updated=draft.now)
             if not made.enabled:
                 self._check_last(identity)
             draft.put(made)
@@ -176,7 +176,7 @@ class Identities:
 
         def run(draft: Draft) -> Application:
             row = self._application(identity)
-            made = replace(change(row), generation=row.generation + 1)
+            made = replace(change(row), generation=row.generation + 1, updated=draft.now)
             draft.put(made)
             return made
 
@@ -233,7 +233,9 @@ class Identities:
     def begin_session(self, user: User, source: str) -> LoginSession:
         """For as long as the settings say. Sessions that are over go."""
 
-        return self._loop.call(lambda draft: self._session(draft, user, source))
+        return self._loop.call(
+            lambda draft: self._session(draft, self._seen.users.get(user.id, user), source)
+        )
 
     def _session(self, draft: Draft, user: User, source: str) -> LoginSession:
         for old in self._seen.sessions.values():
@@ -243,11 +245,17 @@ class Identities:
         until = self._session_end(draft.now, draft.now)
         row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, until, source)
         draft.put(row)
-        draft.put(replace(self._seen.users.get(user.id, user), last_login=draft.now))
+        draft.put(replace(user, last_login=draft.now))
         return row
 
     def begin_session_of(
-        self, identity: str, names: Sequence[str], by: str, grants: Iterable[Grant], source: str
+        self,
+        identity: str,
+        names: Sequence[str],
+        groups: Iterable[str],
+        by: str,
+        grants: Iterable[Grant],
+        source: str,
     ) -> tuple[User, LoginSession]:
         """For somebody of whom a provider has spoken; a user with that id is made at the first login.
 
@@ -261,7 +269,7 @@ class Identities:
             if row is None:
                 name = next((name for name in names if name not in self._seen.user_names), identity)
                 row = User(identity, name, "", created=draft.now, created_by=by)
-                draft.put(row)
+            row = replace(row, groups=tuple(groups))
             given = {
                 rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == by
             }
