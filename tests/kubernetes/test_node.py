@@ -121,7 +121,7 @@ def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed, stage):
     typed("runai exec first -p team-a -- sh -c 'exit 3'", code=3)
     typed("printf 'a\\nb\\n' | runai exec -i first -p team-a -- sh -c 'cat > /tmp/typed'")
     assert typed("runai exec first -p team-a -- cat /tmp/typed") == "a\nb\n"
-    size = "until busybox stty size; do sleep 0.1; done"  # it comes once the command runs
+    size = "until busybox stty size | busybox grep 99; do sleep 0.1; done"  # it comes once the command runs
     assert "33 99" in at_a_terminal(stage, f"runai exec -it first -p team-a -- sh -c '{size}'", 33, 99)
     typed("runai exec first -p team-a -- sh -c ': > /tmp/end'")
     until(lambda: phase(typed, "first") == "Failed", "it has ended")

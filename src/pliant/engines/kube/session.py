@@ -18,6 +18,9 @@ CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
 
 PIECE = 32 * 1024  # bytes of one message
+LATE = 5.0
+"""Seconds in which the last of a command's output comes after its end, from a cluster that does not close."""
+
 NORMAL = 1000  # of a web socket that was closed
 
 CLOSING, PLAIN = "v5.channel.k8s.io", "v4.channel.k8s.io"
@@ -105,20 +108,27 @@ class KubeSession(_Stream):
         super().__init__(
             client, pod, "exec", {**params, "command": [*argv], "container": pod.main}, (CLOSING, PLAIN)
         )
-        self._pod, self._tty, self._typed = pod, tty, stdin
+        self._tty, self._typed = tty, stdin
+        self._status: int | None = None  # of the command, which has ended
+        self._heard = 0.0  # monotonic s: when that, or what it had said before, was heard last
         if tty:
             self.resize(*size)
 
     def read(self, timeout: float) -> bytes | None:
         found = self._receive(timeout) if self._code is None else None
         if found is None:
+            if self._status is not None and time.monotonic() - self._heard > LATE:
+                self._end(self._status)
             return None if self._code is None else b""
         channel, data = found
+        self._heard = time.monotonic()
         if channel != END:
             return data or None
-        code, why = _ended(data)
-        self._end(code)
-        return f"{why}\n".encode() if why else b""
+        self._status, why = _ended(data)  # what the command said last may come after that
+        return f"{why}\n".encode() if why else None
+
+    def _end(self, code: int) -> None:
+        super()._end(code if self._status is None else self._status)
 
     def write(self, data: bytes) -> None:
         """A command that has ended takes no more, and that is no error of who typed."""
