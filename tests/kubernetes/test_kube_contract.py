@@ -28,6 +28,26 @@ class TestContract(EngineContract):
     pass
 
 
+def test_a_pod_shows_what_its_workload_has_and_of_a_large_one_its_own_part(rig):
+    """Annotations may have 256 KiB: a pod with more would never start."""
+
+    def document(version, tasks):
+        entries = [{"id": f"worker-{index}", "gpus": [f"node/gpu-{index}"]} for index in range(tasks)]
+        return {"version": version, "epoch": 1, "tasks": [{**it, "state": "active"} for it in entries]}
+
+    def shown():
+        return json.loads(rig.pod(A)["metadata"]["annotations"]["pliant/allocation"])
+
+    large = document(1, 5000)
+    rig.engine.allocation(A, large)
+    rig.run(A, rig.forever())
+    assert shown() == {**large, "tasks": [it for it in large["tasks"] if it["id"] == A.task]}
+    rig.engine.allocation(A, document(2, 2))
+    rig.until(lambda: shown() == document(2, 2), "the pod shows it")
+    rig.engine.allocation(A, document(3, 5000))
+    rig.until(lambda: shown()["version"] == 3 and len(shown()["tasks"]) == 1, "and its part of what follows")
+
+
 def test_what_a_busy_api_server_refuses_is_tried_again(plane, tmp_path):
     """A conflict is not taken for the end of a pod that is there: it would keep its finalizer for ever."""
     gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))

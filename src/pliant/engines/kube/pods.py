@@ -1,5 +1,6 @@
 """What we read from a pod, and the pod that a start becomes."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
 from pliant.engines.kube.names import (
+    ALLOCATION,
     ATTEMPT,
     CLUSTER,
     DEVICES,
@@ -19,10 +21,12 @@ from pliant.engines.kube.names import (
     HOLDS,
     MANAGED_BY,
     WORKLOAD,
+    meeting_name,
     pod_name,
 )
 from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
 from pliant.engines.kube.volumes import mounts, refused, volumes
+from pliant.engines.meeting import allocation, present, variables
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, Resources, format_gpus
 from pliant.model.workload import JOB_FOLDER, AttemptId, Launch
@@ -46,6 +50,19 @@ STUCK = frozenset(
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _LABEL = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """Labels of a workload that its pods can have too."""
+
+FOLDER = "/pliant"
+"""Of an attempt, in its pod: gone with it."""
+
+_TOLD = f"{FOLDER}/told"
+PORT = 23456
+"""On which the tasks meet: a pod has all ports to itself."""
+
+Document = Mapping[str, Any]
+"""What a workload has, and what it will lose: docs/reference/attempt.md, allocation.json."""
+
+MOST = 32 * 1024
+"""Bytes of a document in a pod: of a larger one it has what is about its own task. A pod may have 256 KiB."""
 
 UNSTARTABLE = frozenset({"ContainerCannotRun", "StartError"})
 """Reasons of a terminated container that never ran."""
@@ -203,9 +220,16 @@ def refusal(launch: Launch) -> BadRequest | None:
 
 
 def manifest(
-    order: Start, cluster: str, scheduler: str, namespace: str, project: str, secret: str
+    order: Start,
+    cluster: str,
+    scheduler: str,
+    namespace: str,
+    project: str,
+    secret: str,
+    document: Document | None = None,
 ) -> dict[str, Any]:
-    """The pod of that start. `secret` holds the values of its environment variables; empty: it has none."""
+    """The pod of that start. `secret` holds the values of its environment variables; empty: it has none.
+    `document` tells what its workload has; None: nobody has said so yet."""
     workload, place, attempt = order.workload, order.placement, order.attempt
     launch = workload.launch_of(attempt.task)
     amounts = {name: amount for name, amount in _requests(order).items() if amount != "0"}
@@ -239,7 +263,7 @@ def manifest(
     asked = ((name, value) for name, value in workload.labels if _VALUE.fullmatch(value))
     own = {name: value for name, value in asked if _LABEL.fullmatch(name)}
     labels = {**own, MANAGED_BY: "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
-    return {
+    pod = {
         "metadata": {
             "name": pod_name(cluster, attempt, workload.name),
             "namespace": namespace,
@@ -256,6 +280,41 @@ def manifest(
             **volumes(launch.volumes),
         },
     }
+    _join(pod, order, document or allocation(order))
+    return pod
+
+
+def note(document: Document, task: str) -> dict[str, str]:
+    """The annotation that the kubelet shows in that task's pod as a file, and again whenever it changes."""
+    text = json.dumps(document, separators=(",", ":"))
+    if len(text) > MOST:
+        own = [entry for entry in document["tasks"] if entry["id"] == task]
+        text = json.dumps({**document, "tasks": own}, separators=(",", ":"))
+    return {ALLOCATION: text}
+
+
+def _join(pod: dict[str, Any], order: Start, document: Document) -> None:
+    """Give it its place among the pods of its workload."""
+    spec, main = pod["spec"], pod["spec"]["containers"][0]
+    pod["metadata"]["annotations"] |= note(document, order.attempt.task)
+    env = {"PLIANT_ATTEMPT_DIR": FOLDER, "PLIANT_ALLOCATION_FILE": f"{_TOLD}/allocation.json"}
+    if order.workload.framework:
+        name, task = meeting_name(order.workload.id), order.attempt.task
+        spec |= {"hostname": task, "subdomain": name}
+        env |= variables(order.workload, task, present(document), PORT, lambda each: f"{each}.{name}")
+        main["envFrom"] = [*main.get("envFrom", ()), {"secretRef": {"name": name}}]
+    main["env"] += [{"name": key, "value": value} for key, value in env.items()]
+    shown = {"path": "allocation.json", "fieldRef": {"fieldPath": f"metadata.annotations['{ALLOCATION}']"}}
+    spec["volumes"] = [
+        *spec.get("volumes", ()),
+        {"name": "pliant-attempt", "emptyDir": {}},
+        {"name": "pliant-told", "downwardAPI": {"items": [shown]}},
+    ]
+    main["volumeMounts"] = [
+        *main.get("volumeMounts", ()),
+        {"name": "pliant-attempt", "mountPath": FOLDER},
+        {"name": "pliant-told", "mountPath": _TOLD, "readOnly": True},
+    ]
 
 
 def _requests(order: Start) -> dict[str, str]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
-from pliant.engines.kube.company import Document, join, note
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
-from pliant.engines.kube.pods import End, Seen, manifest, seconds
+from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.model.fact import AttemptEnded, AttemptStarted
@@ -88,7 +87,7 @@ class Steps:
         if self.tell(run, pod):
             return None
         if run.document is not None and run.document is not run.shown:
-            self._cluster.annotate(pod, note(run.document))
+            self._cluster.annotate(pod, note(run.document, run.id.task))
             run.shown = run.document
         if pod.stuck and run.refused is None:
             run.refused = End(error=pod.stuck)
@@ -156,12 +155,10 @@ class Steps:
         secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
         if workload.framework:
             self._secrets.introduce(workload.id, namespace)
-        scheduler = self._waiting.scheduler
-        body = manifest(order, self._cluster.name, scheduler, namespace, project, secret)
+        document, scheduler = run.document, self._waiting.scheduler
+        body = manifest(order, self._cluster.name, scheduler, namespace, project, secret, document)
         main = body["spec"]["containers"][0]
         main["image"] = self._images.get(main["image"], main["image"])
-        document = run.document
-        join(body, order, document)
         if parts:
             self._parts.dress(body, order, given)
         pod = self._cluster.create(body)
