@@ -58,6 +58,8 @@ def programs() -> Path:
     )
     if tried.returncode:
         gap("no kubelet", f"let root make namespaces here: {tried.stderr.strip()}")
+    if shutil.which("ip") is None:
+        gap("no network of pods", "apt install iproute2")
     return folder
 
 
