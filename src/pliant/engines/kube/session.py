@@ -18,6 +18,10 @@ CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
 
 PIECE = 32 * 1024  # bytes of one message
+SETTLE = 1.0
+"""Seconds from the start of a command to the end of its input: containerd loses input that ends before the
+command has begun to read (5 of 60 tries on a real kubelet)."""
+
 LATE = 5.0
 """Seconds in which the last of a command's output comes after its end, from a cluster that does not close."""
 
@@ -108,7 +112,7 @@ class KubeSession(_Stream):
         super().__init__(
             client, pod, "exec", {**params, "command": [*argv], "container": pod.main}, (CLOSING, PLAIN)
         )
-        self._tty, self._typed = tty, stdin
+        self._tty, self._typed, self._opened = tty, stdin, time.monotonic()
         self._status: int | None = None  # of the command, which has ended
         self._heard = 0.0  # monotonic s: when that, or what it had said before, was heard last
         if tty:
@@ -141,6 +145,7 @@ class KubeSession(_Stream):
         if self._tty:
             self.write(b"\x04")
         elif self._typed and self._code is None and self._socket.subprotocol == CLOSING:
+            time.sleep(max(0.0, self._opened + SETTLE - time.monotonic()))
             with suppress(OSError):
                 self._send(CLOSE, bytes((IN,)))
 
