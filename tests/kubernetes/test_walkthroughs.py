@@ -80,13 +80,7 @@ def cluster(tmp_path_factory):
     base = tmp_path_factory.mktemp("walk")
     path = f"PATH={Path(sys.executable).parent}:/bin"
     images = [
-        image(
-            f"localhost/{name.rpartition('/')[2]}:1",
-            {"bin/bash": BASH},
-            base / f"{place}.tar",
-            entry=entry,
-            env=[path],
-        )
+        image(pulled(name), {"bin/bash": BASH}, base / f"{place}.tar", entry=entry, env=[path])
         for place, (name, entry) in enumerate(IMAGES.items())
     ]
     folders = {Path(sys.base_prefix), Path(sys.prefix), ROOT, base, Path("/usr/lib")}

@@ -52,7 +52,7 @@ def kube_engine(
         from pliant.engines.kube.parts import Sharing
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
-    pulled = dict(pair.split("=", 1) for pair in images if _names(pair))
+    pulled = dict(map(_named, images))
     connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
     sharing = Sharing(image, conf) if image else None
@@ -67,14 +67,14 @@ def kube_engine(
     )
 
 
-def _names(pair: str) -> bool:
-    """Raises ValueError."""
+def _named(pair: str) -> tuple[str, str]:
+    """(name, image) of NAME=IMAGE. Raises ValueError."""
     name, _, image = pair.partition("=")
     if not name or not image:
         raise ValueError(
             f"--image {pair}: write NAME=IMAGE, e.g. elasticdl=registry.example.com/elasticdl:1."
         )
-    return True
+    return name, image
 
 
 def kube_findings(kubeconfig: str) -> "list[Finding]":
