@@ -1,11 +1,29 @@
 """A private place for each session at the terminal, which is left empty whatever happens."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from examples.walkthrough import Stage
+
+LINES = 30  # of each log, in the report of a failure
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows the end of each log that was written in its place, and what still runs there."""
+    report = yield
+    places = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Stage)]
+    if report.when == "call" and report.failed and places:
+        stage = places[0]
+        for log in sorted([stage.state / "server.log", *stage.state.glob("attempts/*/*/*/log")]):
+            if log.exists():
+                lines = log.read_text(errors="replace").splitlines()[-LINES:]
+                report.sections.append((str(log.relative_to(stage.state)), "\n".join(lines)))
+        running = [f"{process} {line}" for process, line in stage.processes().items()]
+        report.sections.append(("processes", "\n".join(running)))
+    return report
 
 
 @pytest.fixture
