@@ -211,7 +211,7 @@ class Stage:
     def state(self) -> Path:
         return self.folder / "state"
 
-    def run(self, command: str, timeout: float = 120.0) -> Done:
+    def run(self, command: str, timeout: float = 240.0) -> Done:
         """Type a command. One that takes longer than `timeout` seconds ends with code -9."""
         try:
             done = subprocess.run(

@@ -234,7 +234,7 @@ def stage(folder: Path, count: int = 1, gpus: int = 2, machines: Machines | None
         set_up.close()
 
 
-def until(true: Callable[[], object], seconds: float = 180) -> None:
+def until(true: Callable[[], object], seconds: float = 240) -> None:
     """Poll until it holds."""
     deadline = monotonic() + seconds
     while not true():

@@ -65,7 +65,7 @@ def later(number: int, *more: object) -> Ask:
     return Ask(number, NOW + number, Settings(), [News(row) for row in more])  # type: ignore[arg-type]
 
 
-def until(holds: Callable[[], object], seconds: float = 120) -> None:
+def until(holds: Callable[[], object], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "not in time"

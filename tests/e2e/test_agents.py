@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 
 from examples.walkthrough import Stage
 
-DEADLINE = 180.0  # seconds in which the server's state follows
+DEADLINE = 240.0  # seconds in which the server's state follows
 
 WORLD = (
     "pliant up --simulate 2x4:16G",

@@ -12,7 +12,7 @@ import pytest
 from examples.walkthrough import Stage
 from tests.e2e.witness import client, until
 
-PATIENCE = 100.0  # seconds; on a busy machine torch alone takes ten to import
+PATIENCE = 240.0  # seconds; on a busy machine torch alone takes ten to import
 
 TRAINING = """
 import os, sys, time

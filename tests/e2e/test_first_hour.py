@@ -50,7 +50,7 @@ class Checkout:
         (self.path / "helper.py").write_text("def loss(epoch): return 1 / (epoch + 1)\n")
         subprocess.run(["git", "init", "-q", self.path], check=True)
 
-    def type(self, command: str, *, where: Path | None = None, timeout: float = 120.0) -> Done:
+    def type(self, command: str, *, where: Path | None = None, timeout: float = 240.0) -> Done:
         """In a shell where the environment is active and HF_TOKEN is set."""
         activate = f". {shlex.quote(str(self.venv / 'bin' / 'activate'))}"
         # The programs of Pliant are found behind those of the user's environment.

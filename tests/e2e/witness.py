@@ -17,7 +17,7 @@ from pliant.client.client import Client
 from pliant.client.errors import PliantError
 
 QUICKSTART = "pliant.engines.local.images.quickstart"
-DEADLINE = 180.0  # seconds; a slow machine is no failure
+DEADLINE = 240.0  # seconds; a slow machine is no failure
 _STEP = re.compile(r"^step=(\d+) loss=(\d+\.\d+)", re.M)
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pliant
 
 PROGRAM = "pliant.engines.local.images.quickstart"
-DEADLINE = 180.0  # seconds; a slow machine is no failure
+DEADLINE = 240.0  # seconds; a slow machine is no failure
 _LINE = re.compile(r"^step=(\d+) loss=(\d+\.\d{12}) accuracy=(\d\.\d{4}) records/s=(\d+) gpus=(\d+)$", re.M)
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ def run(**more: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=240,
     )
 
 

@@ -213,7 +213,7 @@ def call(
     command = [sys.executable, "-P", "-m", PROGRAM, *arguments]
     environment = os.environ | variables
     return subprocess.run(
-        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, timeout=110, check=False
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, timeout=240, check=False
     )
 
 

@@ -26,7 +26,7 @@ from tests.store.postgres import server
 
 NODES, GPUS = 3, 2
 MOST = NODES * GPUS + 2  # jobs at a time: some wait
-PATIENCE = 120.0
+PATIENCE = 240.0
 GOAL = 10.0
 """Seconds from a fault's end until what runs is what is to run."""
 

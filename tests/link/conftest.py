@@ -31,7 +31,7 @@ def entry(state: str, *gpus: str, deadline: int | None = None, task: str = "task
     }
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> Any:
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"waited {seconds} s for {what}"

@@ -373,7 +373,7 @@ def test_the_master_of_several_machines_listens_for_all_of_them(tmp_path: Path) 
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PLIANT_ATTEMPT": ATTEMPT, "PLIANT_ATTEMPT_DIR": str(folder), **more}
     command = [sys.executable, "-m", "pliant.train.agent", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_there_is_one_agent_in_a_task(folder: Path) -> None:

@@ -19,7 +19,7 @@ def test_two_hash_seeds_one_answer():
             env={**os.environ, "PYTHONHASHSEED": seed},
             stdout=subprocess.PIPE,
             text=True,
-            timeout=100,
+            timeout=240,
             check=True,
         ).stdout.strip()
         for seed in ("1", "4242")

@@ -104,7 +104,7 @@ class Running:
     def status(self) -> dict[str, Any]:
         return self.client.call("status")
 
-    def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 100) -> dict[str, Any]:
+    def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 240) -> dict[str, Any]:
         """Poll the fleet until the status is as wished."""
         end = time.monotonic() + seconds
         while True:

@@ -25,7 +25,7 @@ class Forked:
     def poll(self) -> int | None:
         return self._zygote.exits.get(self.pid)
 
-    def wait(self, timeout: float = 100) -> int:
+    def wait(self, timeout: float = 240) -> int:
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > until:
