@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "walkthroughs"
-DEADLINE = 120.0  # seconds in which what a page promises must be seen
+DEADLINE = 240.0  # seconds in which what a page promises must be seen
 _LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "what-if", "why"}
 _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
 
