@@ -95,7 +95,9 @@ class Told:
         self._step = job.applied
         if job.applied % SAY_EVERY == 0 and job.loss is not None:
             total = job.settings["steps_total"]
-            _say(f"step {job.applied} of {total}: loss {job.loss:.6f}, {job.size} workers")
+            _say(
+                f"step {job.applied} of {total}: loss {job.loss:.6f}, {job.size} worker{'' if job.size == 1 else 's'}"
+            )
 
     def epoch(self, epoch: int) -> None:
         """A pass over the data is through."""
