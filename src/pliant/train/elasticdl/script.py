@@ -95,9 +95,8 @@ class Told:
         self._step = job.applied
         if job.applied % SAY_EVERY == 0 and job.loss is not None:
             total = job.settings["steps_total"]
-            _say(
-                f"step {job.applied} of {total}: loss {job.loss:.6f}, {job.size} worker{'' if job.size == 1 else 's'}"
-            )
+            workers = f"{job.size} worker{'' if job.size == 1 else 's'}"
+            _say(f"step {job.applied} of {total}: loss {job.loss:.6f}, {workers}")
 
     def epoch(self, epoch: int) -> None:
         """A pass over the data is through."""
