@@ -86,7 +86,8 @@ def events(here: Here, caller: Caller, asked: Asked, subject: Subject = CLUSTER)
     found: list[tuple[int, Any]] = []
     while more := here.service.history(subject, found[-1][0] if found else 0, 500):
         found += more
-    return answer(cut("events", found, asked, lambda entry: happening(*entry)))
+    cluster = here.service.board.cluster_id
+    return answer(cut("events", found, asked, lambda entry: happening(cluster, *entry)))
 
 
 def _check_subject(caller: Principal, subject: str, board: Board) -> None:

@@ -295,7 +295,8 @@ def events(identity: str, here: Here, asked: Asked) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
     found = _events.matching(history_of(here, identity), asked)
-    return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
+    cluster = here.service.board.cluster_id
+    return answer(cut("events", found, asked, lambda entry: event_item(view, cluster, *entry)))
 
 
 @router.get(
@@ -313,7 +314,8 @@ def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
     found = _events.matching(history_of(here, identity), asked)
-    return answer(cut("records", found, asked, lambda entry: record_item(view, *entry)))
+    cluster = here.service.board.cluster_id
+    return answer(cut("records", found, asked, lambda entry: record_item(view, cluster, *entry)))
 
 
 # -- the same under the type's own path -------------------------------------------------------------
