@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pliant.api.listing import Listing
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, names_of, numbers_of
@@ -38,6 +39,18 @@ _PHASES = {
     EventKind.DELETED: Phase.DELETING,
 }
 """Kinds of events that say which phase a workload has come to."""
+
+EVENTS: Listing[tuple[int, Event]] = Listing(
+    {
+        "createdAt": lambda entry: entry[1].at,
+        "reason": lambda entry: entry[1].kind.value,
+        "message": lambda entry: entry[1].message,
+        "source": lambda entry: entry[1].who,
+        "code": lambda entry: entry[1].reason,
+    },
+    searched=("reason", "message", "source"),
+)
+"""What can be asked of them; each with its place in all history."""
 
 
 def event_item(
