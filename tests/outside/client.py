@@ -45,7 +45,7 @@ def call(function: Callable[..., Any], model: type | None = None, /, *args: Any,
 
 
 def until_phase(get: Callable[..., Any], key: str, phase: str) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 240
     while (seen := get(key).data["phase"]) != phase:
         assert time.monotonic() < deadline, f"{key} is {seen}, not {phase}"
         time.sleep(0.2)
@@ -206,7 +206,7 @@ def workloads(client: RunaiClient, project: str, cluster: str, image: str) -> No
     call(of.trainings.delete_training, None, key)
     call(of.workspaces.delete_workspace, None, ids["workspace"])
     call(of.distributed.delete_distributed, None, ids["distributed"])
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 240
     while of.workloads.count_workloads().data["count"]:
         assert time.monotonic() < deadline, "the workloads are still there"
         time.sleep(0.2)
