@@ -23,6 +23,7 @@ from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.control.errors import NotFound, Unavailable
 from pliant.control.state.draft import Draft
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node
 from pliant.model.reason import NoCapacity
 from pliant.model.tenancy import Department, Project, Quota
@@ -306,6 +307,17 @@ def test_requests_are_answered_while_the_decider_is_busy(stage: Stage, slow: Slo
     slow.slow = False
     stage.run()
     assert [stage.phase(it) for it in (one, two)] == ["Running", "Running"]
+
+
+def test_a_quota_is_as_it_was_set_before_there_is_a_plan_with_it(stage: Stage, slow: Slow) -> None:
+    slow.slow = False
+    stage.project("team", 1)
+    stage.run()
+    slow.slow = True
+    change = QueueChange(quotas=((DEFAULT_POOL, QuotaChange(gpu=2000)),))
+    stage.service.update_project("team", change, "me")
+    shown = {view.queue.name: view.uses[0].quota for view in stage.loop.board.projects.values()}
+    assert shown["team"] == 2000
 
 
 def test_a_plan_about_what_has_changed_is_dropped_and_made_again(stage: Stage, slow: Slow) -> None:

@@ -1,9 +1,7 @@
 """A real provider on a port of this machine, and what a browser does there."""
 
-import hashlib
 import http.client
 import json
-import os
 import re
 import socket
 import subprocess
@@ -18,21 +16,11 @@ import httpx2
 from joserfc.jwk import RSAKey
 
 from pliant.model.identity import Provider
-from tests.house.gaps import gap
+from tests.house.environments import python_of
 
 HERE = Path(__file__).parent
 CLIENT_SECRET = "a secret: of the client / 100%"
 SECONDS = 180.0
-
-
-def python() -> Path:
-    """The one that has the provider; a gap where nobody made it."""
-    made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("setup", "requirements.txt")))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "pliant" / "openid" / made.hexdigest()[:16]
-    if not (folder / "whole").exists():
-        gap("no OpenID Connect provider", "run `tests/openid/setup` (1 minute)")
-    return folder / "bin" / "python"
 
 
 def free_port() -> int:
@@ -73,7 +61,8 @@ class Canaille:
             "keys": [key.as_dict(private=True) for key in keys or (self.key,)],
         }
         with open(self.folder / "provider.log", "ab") as log:
-            words = [str(python()), str(HERE / "provider.py")]
+            program = python_of(HERE, "no OpenID Connect provider", "run `tests/openid/setup` (1 minute)")
+            words = [str(program), str(HERE / "provider.py")]
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder
             )

@@ -107,12 +107,11 @@ def _parameters(dependant: Dependant) -> Iterator[str]:
         yield from _parameters(inner)
 
 
-async def _context(request: Request) -> Context:
-    """With ?dryRun=true the service tries changes instead of making them."""
-    context: Context = request.app.state.context
+def check_parameters(request: Request) -> None:
+    """Refuse what the route does not know, with the nearest name that it does."""
     asked = request.query_params
     if not asked:
-        return context
+        return
     route = request.scope["route"]
     known = parameters(route)
     for name in asked:
@@ -120,7 +119,14 @@ async def _context(request: Request) -> Context:
             near = difflib.get_close_matches(name, [*known, DRY_RUN], 1)
             hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(sorted(known)) or 'none'}."
             raise BadRequest(f"There is no parameter {name[:60]!r} here.", hint, field=name[:60])
-    if DRY_RUN in known or DRY_RUN not in asked:
+
+
+async def _context(request: Request) -> Context:
+    """With ?dryRun=true the service tries changes instead of making them."""
+    context: Context = request.app.state.context
+    asked = request.query_params
+    check_parameters(request)
+    if DRY_RUN not in asked or DRY_RUN in parameters(request.scope["route"]):
         return context
     if asked[DRY_RUN] not in ("true", "false"):
         raise BadRequest(f"The parameter {DRY_RUN} must be true or false.", field=DRY_RUN)

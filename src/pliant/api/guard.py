@@ -17,7 +17,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from pliant.api.context import Context
+from pliant.api.context import Context, check_parameters
 from pliant.api.errors import Forbidden
 from pliant.api.journal import begin
 from pliant.api.principal import PASSWORD, Principal, place_of, unit_place
@@ -85,6 +85,7 @@ class Needs:
                 refuse(caller, self.right)
         else:
             check(caller, self.right, target)
+        check_parameters(request)
 
 
 def needs(right: str, find: Find | None = None, *, writes: bool | None = None) -> Any:

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
-from pliant.wire.limits import Length, Text
+from pliant.wire.limits import Count, Length, Text
 
-Name = Annotated[str, Length(255, least=2)]
-RoleName = Annotated[str, Length(128, least=2)]
+Name = Annotated[str, Length(255, least=2, word=True)]
+RoleName = Annotated[str, Length(128, least=2, word=True)]
 Password = Annotated[str, Length(255, least=8)]
 
 
@@ -31,7 +31,7 @@ class UserRequest(TypedDict, total=False):
     """Body of POST /api/v1/users."""
 
     email: Required[Name]
-    account: Annotated[str, Length(64)]
+    account: Annotated[str, Length(64, word=True)]
 
 
 class UserMade(TypedDict):
@@ -46,7 +46,7 @@ class NewPassword(TypedDict):
 
 class UserChange(TypedDict, total=False):
     enabled: bool
-    account: Annotated[str, Length(64)]  # empty: none
+    account: Annotated[str, Length(64, word=True)]  # empty: none
 
 
 class OwnPassword(TypedDict):
@@ -56,12 +56,12 @@ class OwnPassword(TypedDict):
 
 class ApplicationRequest(TypedDict, total=False):
     name: Required[Name]
-    account: Annotated[str, Length(64)]
+    account: Annotated[str, Length(64, word=True)]
 
 
 class ApplicationChange(TypedDict, total=False):
     enabled: bool
-    account: Annotated[str, Length(64)]
+    account: Annotated[str, Length(64, word=True)]
 
 
 class ApplicationItem(TypedDict):
@@ -89,7 +89,7 @@ class Secret(TypedDict):
 class KeyRequest(TypedDict, total=False):
     name: Required[Name]
     only: Literal["read", "submit"]
-    days: int
+    days: Count
 
 
 class KeyItem(TypedDict):
@@ -113,11 +113,11 @@ class KeyList(TypedDict):
 class RuleRequest(TypedDict, total=False):
     """Body of POST /api/v1/authorization/access-rules."""
 
-    subjectId: Required[Annotated[str, Length(255, least=1)]]
+    subjectId: Required[Annotated[str, Length(255, least=1, word=True)]]
     subjectType: Required[Literal["user", "app", "service-account", "group", "unix", "unix-group"]]
-    roleId: int
+    roleId: Count
     roleName: str
-    scopeId: Annotated[str, Length(255)]
+    scopeId: Annotated[str, Length(255, word=True)]
     scopeType: Required[Literal["system", "tenant", "cluster", "department", "project"]]
     clusterId: str
 
@@ -141,17 +141,17 @@ class RuleItem(TypedDict):
 
 
 class RuleSubject(TypedDict):
-    subjectId: Annotated[str, Length(255, least=1)]
+    subjectId: Annotated[str, Length(255, least=1, word=True)]
     subjectType: Literal["user", "app", "service-account", "group", "unix", "unix-group"]
 
 
 class RuleScope(TypedDict, total=False):
-    scopeId: Annotated[str, Length(255)]
+    scopeId: Annotated[str, Length(255, word=True)]
     scopeType: Required[Literal["system", "tenant", "cluster", "department", "project"]]
 
 
 class RulesPayload(TypedDict, total=False):
-    roleId: Required[int]
+    roleId: Required[Count]
     clusterId: str
     subjects: Required[Annotated[list[RuleSubject], Length(10, least=1)]]
     scopes: Required[Annotated[list[RuleScope], Length(10, least=1)]]

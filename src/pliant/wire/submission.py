@@ -383,7 +383,7 @@ class Submitted(TypedDict):
     """Answer to a submission."""
 
     name: str
-    requestedName: str | None
+    requestedName: str
     workloadId: str
     projectId: str
     departmentId: str

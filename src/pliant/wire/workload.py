@@ -250,6 +250,8 @@ class PodItem(TypedDict):
     tenantId: int
     priorityClassName: str
     k8sPhase: str
+    k8sPhaseUpdatedAt: str  # of its task: when it ended, started or was ordered
+    updatedAt: str
     status: str
     createdAt: str | None
     completedAt: str | None
@@ -278,6 +280,7 @@ class EventItem(TypedDict):
     reason: str  # kind of event
     message: str
     source: str
+    clusterId: str
     involvedObject: dict[str, str]
     id: str
     # ours

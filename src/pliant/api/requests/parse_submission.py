@@ -78,7 +78,7 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
 
 def check_cluster(named: str | None, board: Board) -> None:
     """There is one cluster; who names another one is at the wrong server."""
-    cluster = board.cluster.uuid if board.cluster is not None else ""
+    cluster = board.cluster_id
     if named and named != cluster:
         raise NotFound(
             f"There is no cluster {named[:60]!r}.",

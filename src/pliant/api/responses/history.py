@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pliant.api.listing import Listing
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, names_of, numbers_of
@@ -39,16 +40,33 @@ _PHASES = {
 }
 """Kinds of events that say which phase a workload has come to."""
 
+EVENTS: Listing[tuple[int, Event]] = Listing(
+    {
+        "createdAt": lambda entry: entry[1].at,
+        "reason": lambda entry: entry[1].kind.value,
+        "message": lambda entry: entry[1].message,
+        "source": lambda entry: entry[1].who,
+        "code": lambda entry: entry[1].reason,
+    },
+    searched=("reason", "message", "source"),
+)
+"""What can be asked of them; each with its place in all history."""
+
 
 def event_item(
-    view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None
+    view: WorkloadView, cluster: str, number: int, event: Event, may_read: MayRead | None = None
 ) -> wire.EventItem:
     """Without what this reader may not be told; `number` is its place in all history."""
-    return decision_item(view.workload, view.project.namespace, number, event, may_read)
+    return decision_item(view.workload, view.project.namespace, cluster, number, event, may_read)
 
 
 def decision_item(
-    workload: Workload, namespace: str, number: int, event: Event, may_read: MayRead | None = None
+    workload: Workload,
+    namespace: str,
+    cluster: str,
+    number: int,
+    event: Event,
+    may_read: MayRead | None = None,
 ) -> wire.EventItem:
     """The same where the workload may have been deleted."""
     involved = {
@@ -57,7 +75,7 @@ def decision_item(
         "name": workload.name,
         "namespace": namespace,
     }
-    return _item(number, event if may_read is None else seen(event, may_read), involved)
+    return _item(cluster, number, event if may_read is None else seen(event, may_read), involved)
 
 
 def seen(event: Event, may_read: MayRead) -> Event:
@@ -77,19 +95,20 @@ def seen(event: Event, may_read: MayRead) -> Event:
     return replace(event, message=less.text(event.at), numbers=less.numbers, names=less.names)
 
 
-def happening(number: int, event: Event) -> wire.EventItem:
+def happening(cluster: str, number: int, event: Event) -> wire.EventItem:
     """About something that is no workload."""
     kind, _, identity = event.subject.partition("/")
-    return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
+    return _item(cluster, number, event, {"kind": kind.capitalize(), "name": identity or kind})
 
 
-def _item(number: int, event: Event, involved: dict[str, str]) -> wire.EventItem:
+def _item(cluster: str, number: int, event: Event, involved: dict[str, str]) -> wire.EventItem:
     return {
         "createdAt": stamp(event.at),
         "type": "Warning" if event.kind in _WARNINGS else "Normal",
         "reason": event.kind.value,
         "message": event.message,
         "source": event.who,
+        "clusterId": cluster,
         "involvedObject": involved,
         "id": str(number),
         "who": event.who,
@@ -101,13 +120,13 @@ def _item(number: int, event: Event, involved: dict[str, str]) -> wire.EventItem
     }
 
 
-def record_item(view: WorkloadView, number: int, event: Event) -> Item:
+def record_item(view: WorkloadView, cluster: str, number: int, event: Event) -> Item:
     """An entry of Run:ai's history: a change of phase or an event."""
     phase = _PHASES.get(event.kind)
     if phase is not None:
         spec: Item = {"phaseUpdate": {"phase": phase.value, "phaseMessage": event.message}}
     else:
-        spec = {"event": event_item(view, number, event)}
+        spec = {"event": event_item(view, cluster, number, event)}
     kind = "Event" if phase is None else "PhaseUpdate"
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
 

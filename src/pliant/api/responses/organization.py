@@ -75,7 +75,7 @@ class UnitRenderer:
         self._board = board
         self._now = now  # ms
         self._pools = {pool.name: pool.id for pool in board.pools}
-        self._cluster = board.cluster.uuid if board.cluster is not None else ""
+        self._cluster = board.cluster_id
 
     def unit(self, view: QueueView) -> OrgUnitItem:
         queue = view.queue
@@ -234,7 +234,7 @@ def _taint(row: Taint) -> NodeTaint:
 
 
 def node_id(node: Node, board: Board) -> str:
-    uid = board.cluster.uuid if board.cluster is not None else ""
+    uid = board.cluster_id
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{uid}/{node.name}"))
 
 

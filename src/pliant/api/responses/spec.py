@@ -147,11 +147,11 @@ def submitted(
     project = board.projects.get(workload.project)
     return {
         "name": workload.element.name if workload.element is not None else workload.name,
-        "requestedName": asked,
+        "requestedName": asked or workload.name,
         "workloadId": workload.id,
         "projectId": workload.project,
         "departmentId": getattr(project.queue, "department", "") if project is not None else "",
-        "clusterId": board.cluster.uuid if board.cluster is not None else "",
+        "clusterId": board.cluster_id,
         "createdBy": workload.user,
         "createdAt": stamp(workload.created),
         "deletedAt": stamp_or_none(workload.deleted),

@@ -146,7 +146,7 @@ class Renderer:
         self.board = board
         self._uses = uses
         self.now = now
-        self.cluster = board.cluster.uuid if board.cluster is not None else ""
+        self.cluster = board.cluster_id
         self._over = over_quota(board)
         self._before = before._made if before is not None and before.fresh(now, uses) else {}
 
@@ -324,9 +324,11 @@ class Renderer:
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
+        started, ended = attempt.started if attempt is not None else None, end.at if end is not None else None
         container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
-        container["startedAt"] = stamp_or_none(attempt.started if attempt is not None else None)
+        container["startedAt"] = stamp_or_none(started)
         status = pod_status_of(workload, task, end, self.now)
+        since = stamp(next(it for it in (ended, started, begun, workload.phase_since) if it is not None))
         return {
             "name": name,
             "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{workload.id}/{task.name}")),
@@ -338,9 +340,11 @@ class Renderer:
             "tenantId": 1,
             "priorityClassName": workload.priority_class,
             "k8sPhase": status,
+            "k8sPhaseUpdatedAt": since,
+            "updatedAt": since,
             "status": status,
             "createdAt": stamp_or_none(begun),
-            "completedAt": stamp_or_none(end.at if end is not None else None),
+            "completedAt": stamp_or_none(ended),
             "nodeName": placed.node if placed is not None else "",
             "containers": [container],
             "allocatedResources": allocated([task.carries] if task.carries is not None else []),

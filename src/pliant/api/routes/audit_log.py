@@ -45,7 +45,7 @@ def log(
     until: Until = 0,
     user: User = "",
     entity: Text = "",
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """Newest first."""

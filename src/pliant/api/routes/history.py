@@ -118,7 +118,7 @@ def decisions(
             if sees.setdefault(workload.id, caller.sees(workload, board)):
                 namespace = projects.get(workload.project, "")
                 told = own_too(may_read, workload.project)
-                found.append(decision_item(workload, namespace, number, event, told))
+                found.append(decision_item(workload, namespace, board.cluster_id, number, event, told))
                 if len(found) == limit:
                     break
         if len(page) < PAGE:

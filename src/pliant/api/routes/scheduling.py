@@ -13,7 +13,7 @@ from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
 from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
-from pliant.api.responses.history import happening
+from pliant.api.responses.history import EVENTS, happening
 from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.state.setting import SETTINGS, read
@@ -86,7 +86,8 @@ def events(here: Here, caller: Caller, asked: Asked, subject: Subject = CLUSTER)
     found: list[tuple[int, Any]] = []
     while more := here.service.history(subject, found[-1][0] if found else 0, 500):
         found += more
-    return answer(cut("events", found, asked, lambda entry: happening(*entry)))
+    cluster, found = here.service.board.cluster_id, EVENTS.matching(found, asked)
+    return answer(cut("events", found, asked, lambda entry: happening(cluster, *entry)))
 
 
 def _check_subject(caller: Principal, subject: str, board: Board) -> None:

@@ -48,7 +48,9 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     view, place = find(here, identity, board), board.queue.get(identity)
     others = sight(board, caller)
     may_read = own_too(others, view.project.id)
-    told = [event_item(view, *entry, may_read) for entry in history_of(here, identity)[-LATEST:]]
+    told = [
+        event_item(view, board.cluster_id, *entry, may_read) for entry in history_of(here, identity)[-LATEST:]
+    ]
     before = place - 1 if place is not None else 0
     first = map(board.workloads.__getitem__, islice(board.queue, min(before, AHEAD)))
     ahead = [(*_named(other, others), other.missing) for other in first]

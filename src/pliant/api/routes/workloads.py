@@ -18,7 +18,7 @@ from pliant.api.repeats import answered
 from pliant.api.requests.completion import PLURALS
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import event_item, outcome_item, record_item
+from pliant.api.responses.history import EVENTS, event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.spec import submitted
 from pliant.api.responses.status import status_of
@@ -278,24 +278,13 @@ def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
             return found
 
 
-_events: Listing[tuple[int, Event]] = Listing(
-    {
-        "createdAt": lambda entry: entry[1].at,
-        "reason": lambda entry: entry[1].kind.value,
-        "message": lambda entry: entry[1].message,
-        "source": lambda entry: entry[1].who,
-        "code": lambda entry: entry[1].reason,
-    },
-    searched=("reason", "message", "source"),
-)
-
-
 @router.get("/{identity}/events", dependencies=[needs("workloads:read", workload)], **answers(200, EventList))
 def events(identity: str, here: Here, asked: Asked) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
-    found = _events.matching(history_of(here, identity), asked)
-    return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
+    found = EVENTS.matching(history_of(here, identity), asked)
+    cluster = here.service.board.cluster_id
+    return answer(cut("events", found, asked, lambda entry: event_item(view, cluster, *entry)))
 
 
 @router.get(
@@ -312,8 +301,9 @@ def progress(identity: str, here: Here) -> Response:
 def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
-    found = _events.matching(history_of(here, identity), asked)
-    return answer(cut("records", found, asked, lambda entry: record_item(view, *entry)))
+    found = EVENTS.matching(history_of(here, identity), asked)
+    cluster = here.service.board.cluster_id
+    return answer(cut("records", found, asked, lambda entry: record_item(view, cluster, *entry)))
 
 
 # -- the same under the type's own path -------------------------------------------------------------

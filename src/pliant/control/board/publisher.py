@@ -160,7 +160,7 @@ class Publisher:
             uses.append(
                 PoolUse(
                     pool=pool,
-                    quota=due.quota,
+                    quota=due.quota if row.derived else row.quota(pool).gpu,  # may be newer than the plan
                     allocated=allocated,
                     non_preemptible=fixed,
                     requested=allocated.plus(lacking.get((key, pool), NOTHING)),

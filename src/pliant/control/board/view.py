@@ -295,6 +295,11 @@ class Board:
     at: int = 0  # ms
 
     @property
+    def cluster_id(self) -> str:
+        """Its UUID; empty until there is one."""
+        return self.cluster.uuid if self.cluster is not None else ""
+
+    @property
     def queue(self) -> Mapping[str, int]:
         """Places of pending workloads, by id, in the order of the last cycle."""
         return self.workloads.places

@@ -1,0 +1,224 @@
+"""What nobody should send, to every route of the description: a documented 4xx, and nothing is changed."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from pliant.model.ledger import PastUse
+from pliant.model.machine import Node
+from pliant.model.workload import Attempt, Task, Workload
+from tests.api.stage import Stage, stage
+from tests.api.test_openapi import ENDLESS, OWNER, Ground
+
+JSON = {"Content-Type": "application/json"}
+SQL = "'; DROP TABLE workloads; -- $(reboot) `reboot` \"&&|;"
+DATES = ("2026-02-30T00:00:00Z", "99999-01-01T00:00:00Z", "0000-00-00T00:00:00Z", "2026-01-01T25:61:00Z")
+TEXTS = ("\x00", "a\u202eb", "\ud800", SQL)
+NUMBERS = (-1, 10**30, float("nan"), "two")
+ALWAYS = ("\ud800", float("nan"), "two", 10**30, *DATES)
+"""What no field of its kind takes, whatever it is for."""
+
+NAMES = {"name", "email", "projectName", "departmentName", "labelKey", "user", "nodePool", "roleName"}
+"""Fields that name something: neither NUL nor what turns the order of letters is in a name."""
+
+DATE = re.compile(r"\d{4}-\d\d-\d\dT")
+
+
+def mutated(value: Any, key: str = "") -> Iterator[tuple[Any, bool]]:
+    """The same with one part of it made bad, and whether it has to be refused."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            for bad, refused in mutated(part, name):
+                yield {**value, name: bad}, refused
+    elif isinstance(value, list):
+        for at, part in enumerate(value):
+            for bad, refused in mutated(part, key):
+                yield [*value[:at], bad, *value[at + 1 :]], refused
+    elif not isinstance(value, bool):
+        bads: tuple[Any, ...] = TEXTS if isinstance(value, str) else NUMBERS
+        if isinstance(value, str) and DATE.match(value):
+            bads += DATES
+        for bad in bads if value is not None else ():
+            always = any(bad is it for it in ALWAYS)
+            yield bad, always or (key in NAMES and isinstance(bad, str) and bad in ("\x00", "a\u202eb"))
+
+
+def kept(on: Stage) -> Any:
+    """All that the store has, but for what time alone changes."""
+    saved = on.store.load()
+    still = (Workload, Task, Attempt, Node, PastUse)
+    rows = sorted(repr(row) for row in saved.rows if not isinstance(row, still))
+    wanted = sorted((row.id, row.name, row.desired, row.priority) for row in saved.of(Workload))
+    nodes = sorted((row.name, row.draining, row.labels, row.taints) for row in saved.of(Node))
+    return rows, wanted, nodes
+
+
+class Everywhere:
+    """Every operation of the description that needs a token, about things that are there."""
+
+    def __init__(self, made: Stage) -> None:
+        self.ground = Ground(made)
+        self.http = TestClient(self.ground.app, headers=OWNER)
+        self.wrong: list[str] = []
+        self.count = 0
+        self.operations = [
+            (method, path, operation)
+            for path, item in self.ground.app.openapi()["paths"].items()
+            for method, operation in item.items()
+            if "security" in operation and path != ENDLESS
+        ]
+
+    def at(self, path: str) -> str:
+        known = {"kind": "trainings", "key": "default", **self.ground.real(path)}
+        return re.sub(r"\{(\w+)\}", lambda found: str(known.get(found[1], "x")), path)
+
+    def send(
+        self, method: str, at: str, operation: Any, content: str | bytes, refused: bool, wanted: int = 0
+    ) -> None:
+        self.count += 1
+        before = kept(self.ground.on)
+        answer = self.http.request(method, at, content=content, headers=JSON)
+        shown = f"{method} {at} {content[:200]!r}: {answer.status_code}"
+        if str(answer.status_code) not in operation["responses"] or answer.status_code >= 500:
+            self.wrong.append(f"{shown} {answer.text[:200]}")
+        elif wanted and answer.status_code not in (
+            wanted,
+            403,
+            404,
+        ):  # who may not, or what is over, comes first
+            self.wrong.append(f"{shown}, not {wanted}")
+        elif refused and not 400 <= answer.status_code < 500:
+            self.wrong.append(f"{shown}: taken")
+        elif answer.status_code >= 400 and kept(self.ground.on) != before:
+            self.wrong.append(f"{shown}: refused, and yet something is changed")
+
+
+@pytest.fixture
+def everywhere(tmp_path: Path) -> Iterator[Everywhere]:
+    with stage(tmp_path) as made:
+        found = Everywhere(made)
+        with found.http:
+            yield found
+        assert not found.wrong, "\n".join(found.wrong)
+
+
+def body_of(operation: Any) -> Any:
+    return operation.get("requestBody", {}).get("content", {}).get("application/json")
+
+
+def closed(schema: Any, whole: Any) -> bool:
+    """Whether an object of this schema may have no other members."""
+    while "$ref" in schema:
+        schema = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema.get("type") == "object" and schema.get("additionalProperties") is False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_field_of_each_body(everywhere: Everywhere) -> None:
+    for method, path, operation in everywhere.operations:
+        if (body := body_of(operation)) is not None:
+            at = everywhere.at(path)
+            for sent, refused in mutated(body["example"]):
+                everywhere.send(method, at, operation, json.dumps(sent), refused)
+    assert everywhere.count > 800
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_body_as_a_whole(everywhere: Everywhere) -> None:
+    whole = everywhere.ground.app.openapi()
+    nearest = 0
+    for method, path, operation in everywhere.operations:
+        if (body := body_of(operation)) is None:
+            continue
+        at, example = everywhere.at(path), body["example"]
+        other: Any = [] if isinstance(example, dict) else {}
+        for content, status in (
+            (b'{"a":' * 50_000, 400),
+            (b"[" * 50_000, 400),
+            (b'{"name": "' + b"x" * (10 << 20) + b'"}', 413),
+            (b'{"name": "\xff\xfe"}', 400),
+            (json.dumps("text"), 400),
+            (json.dumps(7), 400),
+            (json.dumps(other), 400),
+        ):
+            everywhere.send(method, at, operation, content, True, status)
+        if isinstance(example, dict) and example and closed(body["schema"], whole):
+            known = next(iter(example))
+            everywhere.send(method, at, operation, json.dumps({**example, f"{known}x": 1}), True, 400)
+            answer = everywhere.http.request(method, at, json={**example, f"{known}x": 1})
+            if answer.status_code == 400:
+                nearest += 1
+                assert f"did you mean {known}?" in answer.json()["message"], (method, path, answer.text)
+    assert nearest > 50
+
+
+def is_list(operation: Any) -> bool:
+    return {"offset", "filterBy"} <= {it["name"] for it in operation.get("parameters", ())}
+
+
+PARAMETERS: dict[str, Callable[[str, set[str]], int]] = {
+    "filterBy=colour==red": lambda method, names: 400 if "filterBy" in names else 0,
+    "filterBy=nonsense": lambda method, names: 400 if "filterBy" in names else 0,
+    "sortBy=colour": lambda method, names: 400 if "sortBy" in names else 0,
+    "offset=-1": lambda method, names: 400 if "offset" in names else 0,
+    f"offset={10**30}": lambda method, names: 400 if "offset" in names else 0,
+    "offset=NaN": lambda method, names: 400 if "offset" in names else 0,
+    f"limit={10**30}": lambda method, names: 400 if "limit" in names else 0,
+    "dryRun=perhaps": lambda method, names: 400 if method != "get" else 0,
+    "colour=red": lambda method, names: 400,
+}
+"""A query, and the status that it must have where a route has such a parameter; 0: it has none."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_parameters_of_every_route(everywhere: Everywhere) -> None:
+    for method, path, operation in everywhere.operations:
+        names = {it["name"] for it in operation.get("parameters", ())}
+        needed = [it for it in operation.get("parameters", ()) if it["in"] == "query" and it["required"]]
+        first = "&".join(f"{it['name']}={it['example']}" for it in needed)
+        at, body = everywhere.at(path), body_of(operation)
+        sent = json.dumps(body["example"]) if body is not None else ""
+        for query, status in PARAMETERS.items():
+            if wanted := status(method, names):
+                everywhere.send(method, f"{at}?{first}&{query}", operation, sent, True, wanted)
+        if method != "get" and "dryRun" not in names:
+            everywhere.send(method, f"{at}?{first}&dryRun=true", operation, sent, True, 400)
+        if method == "get" and is_list(operation):
+            answer = everywhere.http.get(f"{at}?{first}&offset={10**9}")
+            assert answer.status_code == 200, (path, answer.text)
+            told = answer.json()
+            entries = told if isinstance(told, list) else [it for it in told.values() if isinstance(it, list)]
+            assert not any(entries), (path, told)
+        for it in needed:
+            if it["name"] in ("start", "end"):
+                for date in DATES:
+                    bad = first.replace(f"{it['name']}={it['example']}", f"{it['name']}={date}")
+                    everywhere.send(method, f"{at}?{bad}", operation, sent, True, 400)
+    assert everywhere.count > 500
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_paths_to_what_cannot_be(everywhere: Everywhere) -> None:
+    for method, path, operation in everywhere.operations:
+        if "{" in path and "/exec/{session}" not in path:
+            body = body_of(operation)
+            sent = json.dumps(body["example"]) if body is not None else ""
+            for bad in (
+                "%00",
+                "a%E2%80%AEb",
+                "%ED%A0%80",
+                "%27%3B%20DROP%20TABLE%20workloads%3B--",
+                "%24%28reboot%29",
+            ):
+                at = re.sub(r"\{kind\}", "trainings", path)
+                everywhere.send(method, re.sub(r"\{\w+\}", bad, at), operation, sent, "{" in at)
+    assert everywhere.count > 300
