@@ -75,6 +75,16 @@ class Installation:
         for name, text in texts.items():
             yield from self._file(UNITS / name, text)
 
+    def by_hand(self) -> str:
+        """Lines for a shell that do what the units do."""
+        config = read(ETC / "config.yaml")
+        return (
+            f"  install -d -o {ACCOUNT} -m 0700 {config.state}\n"
+            f"  install -d -o {ACCOUNT} -m 0755 {config.socket.parent}\n"
+            f"  {PROGRAMS}/pliant-warden &\n"
+            f"  runuser -u {ACCOUNT} -- {self.command} serve --box &\n"
+        )
+
     def _at(self, place: Path) -> Path:
         return self.root / place.relative_to("/")
 
