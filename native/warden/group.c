@@ -281,6 +281,15 @@ static void freeze(const char *state) {
     }
 }
 
+/* Room for PATH bytes. False where no hierarchy is of the second version. */
+bool group_kill_file(char *path) {
+    for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
+        attempt_path(path, tree);
+        if (tree->v2) return strcat(path, "/cgroup.kill");
+    }
+    return false;
+}
+
 /* Until nobody lives there; a process that hangs in the kernel is waited for as long as an order may take. */
 void group_kill(void) {
     char path[PATH];

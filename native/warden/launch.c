@@ -110,7 +110,7 @@ static void only_kill(void) {
 
 static _Noreturn void supervise(const struct account *who, const struct launch *launch) {
     int out[2] = {-1, -1}, failed[2], go[2], slave = -1, unlock = 0;
-    char text[12][4200], *argv[16];
+    char text[12][4200], *argv[18];
     setsid();
     group_join(true);
     if (pipe2(failed, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0) broken("pipes");
@@ -148,6 +148,7 @@ static _Noreturn void supervise(const struct account *who, const struct launch *
     snprintf(text[n++], sizeof *text, "--log-max=%llu", (unsigned long long)order.log_max);
     snprintf(text[n++], sizeof *text, "--log-keep=%u", order.log_keep);
     for (int i = 0; i < n; i++) argv[i] = text[i];
+    if (group_kill_file(text[n] + sprintf(text[n], "--kill="))) argv[n] = text[n], n++;
     if (order.flags & FLAG_TTY) argv[n++] = "--tty";
     if (order.flags & FLAG_STDIN) argv[n++] = "--stdin";
     argv[n++] = "--";

@@ -1,6 +1,9 @@
 """One job that takes all it can get, of processes, memory and processors at once: it is held, and named."""
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +78,20 @@ def test_a_hog_of_everything_is_named_with_its_limits(box):
     )
     until(lambda: box.row(box.alice, "bomb")["phase"] in ("Failed", "Completed"), "its shell has ended")
     assert members(f"{box.tag}/user-{box.bob.uid}") == hers
+
+
+def test_a_job_is_ended_although_its_supervisor_hangs(box):
+    project = box.ask(0, "GET", "/api/v1/org-unit/projects")[1]["projects"][0]["id"]
+    spec = {"command": "sleep", "args": "100000", "terminationGracePeriodSeconds": 1}
+    body = {"name": "hangs", "projectId": project, "spec": spec}
+    status, said = box.ask(box.alice.uid, "POST", "/api/v1/workloads/trainings", body)
+    assert status == 202, said
+    group = f"{box.tag}/user-{box.alice.uid}"
+    (pid,) = until(lambda: members(group), "it runs")
+    supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        box.good(box.alice, "delete", "hangs")
+        until(lambda: not members(group), "nothing of it is left")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
