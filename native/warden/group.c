@@ -70,6 +70,7 @@ static void delegate(const struct tree *tree, const char *folder) {
 }
 
 static bool make(const char *folder) {
+    if (mkdir(folder, 0755) == 0 || errno == EEXIST) return true;
     for (char *part = strchr(folder + 1, '/'), copy[PATH]; part; part = strchr(part + 1, '/')) {
         snprintf(copy, sizeof copy, "%.*s", (int)(part - folder), folder);
         mkdir(copy, 0755);
