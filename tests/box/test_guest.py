@@ -182,6 +182,7 @@ def test_a_home_on_a_server_that_trusts_no_root():
         Path("/var/lib/nfs/v4recovery").mkdir(parents=True, exist_ok=True)
         for table in ("etab", "rmtab"):
             Path("/var/lib/nfs", table).touch()
+        Path("/etc/exports").touch()
         run("exportfs", "-o", "rw,root_squash,fsid=0,no_subtree_check,insecure", "127.0.0.1:/srv/nfs")
         run("ip", "link", "set", "lo", "up")
         run("rpc.nfsd", "--no-nfs-version", "3", "2")
