@@ -214,19 +214,19 @@ def outweighing(box: Box) -> Iterator[None]:
             (tree / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def neighbours(rounds: int, seconds: float, how: str, rule: str) -> None:
-    """`rule` is a line more of warden.conf."""
+def neighbours(rounds: int, seconds: float, how: str, rule: str) -> tuple[float, dict[str, float]]:
+    """Percent of the neighbour's step, the server's p99 by path beside the hog. `rule`: of warden.conf."""
     box = ServedBox("ben")
     try:
         box.make()
         box.write_config(rule)
         with outweighing(box):
-            pairs(box, rounds, seconds, how)
+            return pairs(box, rounds, seconds, how)
     finally:
         box.clean()
 
 
-def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> None:
+def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> tuple[float, dict[str, float]]:
     box.start()
     box.serve()
     for owner in (box.alice, box.bob):
@@ -258,6 +258,8 @@ def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> None:
         reference = (calm_p99[path], f"beside a well-behaved job: {calm_p99[path]:.2f} ms")
         label = f"{path.partition('?')[0]}, p99 beside the hog"
         row(label, percentile(pressed.times[path], 0.99), "ms", target=goal, to=reference)
+    slow = {path: percentile(mine, 0.99) for path, mine in pressed.times.items()}
+    return 100 * statistics.median(ratios), slow
 
 
 def main() -> int:

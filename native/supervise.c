@@ -58,6 +58,7 @@ enum stage { RUNNING, ENDING, KILLING };
 
 static struct {
     const char *dir, *cwd, *attempt, *read_only;
+    const char *kill; /* a file of the task's control group: the kernel ends all that is in it at a word there */
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
@@ -313,6 +314,9 @@ static int signal_all(int sig) {
     struct process *all = NULL;
     size_t n = 0;
     if (task.pid && sig == SIGTERM) kill(-task.pid, SIGCONT); /* a suspended process could not act on it */
+    int fd = sig == SIGKILL && opt.kill ? open(opt.kill, O_WRONLY | O_CLOEXEC) : -1;
+    if (fd >= 0 && write(fd, "1", 1) == 1) alive = 1; /* nobody can fork away from that */
+    if (fd >= 0) close(fd);
     for (int tries = 0; tries < 3; tries++) {
         free(all);
         if (process_scan(&all, &n)) break;
@@ -714,8 +718,9 @@ static int64_t number(const char *name, const char *text, int64_t low, int64_t h
 
 static void parse(char **argv) {
     static const char *const names[] = {"--dir", "--lock-fd", "--ready-fd", "--grace-ms", "--log-max", "--log-keep",
-                                        "--cwd", "--read-only", "--tty",    "--stdin",    "--child",   "--attempt"};
-    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, OPTIONS };
+                                        "--cwd", "--read-only", "--tty",    "--stdin",    "--child",   "--attempt",
+                                        "--kill"};
+    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, KILL, OPTIONS };
     opt.attempt = getenv("PLIANT_ATTEMPT");
     for (argv++; *argv && !strncmp(*argv, "--", 2); argv++) {
         if (!strcmp(*argv, "--")) {
@@ -735,6 +740,7 @@ static void parse(char **argv) {
         case READ_ONLY: opt.read_only = value; break;
         case CHILD: opt.child = value; break;
         case ATTEMPT: opt.attempt = value; break;
+        case KILL: opt.kill = value; break;
         case TTY: opt.tty = true; break;
         case STDIN: opt.with_stdin = true; break;
         case LOCK_FD: opt.lock_fd = (int)number(names[i], value, 0, INT_MAX); break;

@@ -70,6 +70,7 @@ static void delegate(const struct tree *tree, const char *folder) {
 }
 
 static bool make(const char *folder) {
+    if (mkdir(folder, 0755) == 0 || errno == EEXIST) return true;
     for (char *part = strchr(folder + 1, '/'), copy[PATH]; part; part = strchr(part + 1, '/')) {
         snprintf(copy, sizeof copy, "%.*s", (int)(part - folder), folder);
         mkdir(copy, 0755);
@@ -205,14 +206,33 @@ void group_limit(void) {
     if (!(done & PIDS)) refuse(ENOTSUP, "this machine cannot limit the number of processes");
 }
 
-/* The calling process: a task into the group of its attempt, a supervisor beside all of them. */
-void group_join(bool supervisor) {
+static void place(char *path, const struct tree *tree, bool supervisor) {
+    if (supervisor) path_of(path, tree, "/supervisors");
+    else attempt_path(path, tree);
+}
+
+/* A task in the group of its attempt, a supervisor beside all of them. Moving a process costs the kernel up to 20 ms: one
+ * that is made in its group, and a thread alone in the first version, need not be waited for. */
+pid_t group_fork(bool supervisor) {
     char path[PATH];
+    bool inside = false;
+    pid_t pid = -1;
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
-        if (supervisor) path_of(path, tree, "/supervisors");
-        else attempt_path(path, tree);
-        if (!put(path, "cgroup.procs", "0")) broken("control groups");
+        if (!tree->v2) continue;
+        place(path, tree, supervisor);
+        struct clone_args how = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
+        int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        how.cgroup = (uint64_t)fd;
+        inside = fd >= 0 && (pid = (pid_t)syscall(SYS_clone3, &how, sizeof how)) >= 0;
+        close(fd);
+        break;
     }
+    if (!inside) pid = fork(); /* Linux before 5.7 */
+    for (struct tree *tree = trees; pid == 0 && tree < trees + tree_count; tree++) {
+        place(path, tree, supervisor);
+        if (!(tree->v2 && inside) && !put(path, tree->v2 ? "cgroup.procs" : "tasks", "0")) broken("control groups");
+    }
+    return pid;
 }
 
 int group_members(pid_t **pids) {
@@ -279,6 +299,15 @@ static void freeze(const char *state) {
         attempt_path(path, tree);
         if (!tree->v2 && (tree->has & FREEZER)) put(path, "freezer.state", "%s", state);
     }
+}
+
+/* Room for PATH bytes. False where no hierarchy is of the second version. */
+bool group_kill_file(char *path) {
+    for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
+        attempt_path(path, tree);
+        if (tree->v2) return strcat(path, "/cgroup.kill");
+    }
+    return false;
 }
 
 /* Until nobody lives there; a process that hangs in the kernel is waited for as long as an order may take. */

@@ -57,7 +57,6 @@ static _Noreturn void become(const struct account *who, const struct launch *lau
     struct stat seen;
     sigset_t none;
     char byte;
-    group_join(false);
     if (go >= 0 && read(go, &byte, 1) != 1) _exit(126); /* nobody supervises: nothing begins */
     if (setsid() < 0) broken("setsid");
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
@@ -110,9 +109,8 @@ static void only_kill(void) {
 
 static _Noreturn void supervise(const struct account *who, const struct launch *launch) {
     int out[2] = {-1, -1}, failed[2], go[2], slave = -1, unlock = 0;
-    char text[12][4200], *argv[16];
+    char text[12][4200], *argv[18];
     setsid();
-    group_join(true);
     if (pipe2(failed, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0) broken("pipes");
     if (order.flags & FLAG_TTY) {
         struct winsize size = {.ws_row = 24, .ws_col = 80};
@@ -126,10 +124,10 @@ static _Noreturn void supervise(const struct account *who, const struct launch *
     }
     int in = slave >= 0 && (order.flags & FLAG_STDIN) ? slave : given[INPUT];
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) broken("subreaper");
-    pid_t pid = fork();
+    error_fd = failed[1];
+    pid_t pid = group_fork(false);
     if (pid < 0) broken("fork");
     if (pid == 0) {
-        error_fd = failed[1];
         close(go[1]);
         become(who, launch, in, out[1], go[0], -1);
     }
@@ -148,6 +146,7 @@ static _Noreturn void supervise(const struct account *who, const struct launch *
     snprintf(text[n++], sizeof *text, "--log-max=%llu", (unsigned long long)order.log_max);
     snprintf(text[n++], sizeof *text, "--log-keep=%u", order.log_keep);
     for (int i = 0; i < n; i++) argv[i] = text[i];
+    if (group_kill_file(text[n] + sprintf(text[n], "--kill="))) argv[n] = text[n], n++;
     if (order.flags & FLAG_TTY) argv[n++] = "--tty";
     if (order.flags & FLAG_STDIN) argv[n++] = "--stdin";
     argv[n++] = "--";
@@ -166,7 +165,7 @@ _Noreturn void start(void) {
     launch_read(given[LAUNCH], &launch);
     folders_make(&who);
     group_make();
-    pid_t pid = fork();
+    pid_t pid = group_fork(true);
     if (pid < 0) refuse(errno, "fork");
     if (pid == 0) supervise(&who, &launch);
     note(6, "start uid=%u gid=%u groups=%d attempt=%s/%s/%u devices=%u memory=%llu cwd=%s", (unsigned)who.uid,
@@ -214,10 +213,10 @@ _Noreturn void execute(void) {
     int view = view_of_task();
     if (pipe2(failed, O_CLOEXEC) < 0) refuse(errno, "pipe");
     waits = getpid();
-    pid_t pid = fork();
+    error_fd = failed[1];
+    pid_t pid = group_fork(false);
     if (pid < 0) refuse(errno, "fork");
     if (pid == 0) {
-        error_fd = failed[1];
         become(&who, &launch, given[EXEC_INPUT], given[EXEC_OUTPUT], -1, view);
     }
     close(failed[1]);

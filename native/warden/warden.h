@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <linux/bpf.h>
 #include <linux/keyctl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <pwd.h>
 #include <sched.h>
@@ -138,7 +139,7 @@ bool put(const char *folder, const char *file, const char *format, ...) __attrib
 void groups_open(void);
 void group_make(void);
 void group_limit(void);
-void group_join(bool supervisor);
+pid_t group_fork(bool supervisor);
 void group_remove(void);
 int group_members(pid_t **pids);
 bool group_exists(void);
@@ -146,6 +147,7 @@ bool group_populated(void);
 uint64_t process_start(pid_t pid);
 void group_signal(int number);
 void group_kill(void);
+bool group_kill_file(char *path);
 void group_facts(struct answer *said);
 void group_list(int out);
 

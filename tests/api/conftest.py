@@ -1,8 +1,11 @@
 """A stage, a client that may do everything, and shorthands for what most tests do with them."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,6 +24,18 @@ class Api:
         answer = self.http.request(method, path, **options)
         assert answer.status_code == status, answer.text
         return answer.json() if answer.content else None
+
+    def at_once(self, *asked: tuple[str, str, Any]) -> list[int]:
+        """Statuses of requests that have all read what stands before one of them changes it."""
+        together, do = threading.Barrier(len(asked), timeout=60), self.stage.loop.call
+
+        def call(work: Any) -> Any:
+            together.wait()
+            return do(work)
+
+        with patch.object(self.stage.loop, "call", call), ThreadPoolExecutor(len(asked)) as pool:
+            sent = [pool.submit(self.http.request, method, path, json=body) for method, path, body in asked]
+            return [it.result().status_code for it in sent]
 
     def get(self, path: str, status: int = 200, **params: Any) -> Any:
         return self.call("GET", path, status, params=params)

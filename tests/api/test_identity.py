@@ -212,6 +212,22 @@ def test_the_last_administrator_stays(api: Api, stranger: TestClient) -> None:
     api.call("DELETE", f"/api/v1/users/{second}", 204)
 
 
+def test_two_administrators_who_remove_each_other_at_once(api: Api, stranger: TestClient) -> None:
+    rules = []
+    for name in ("first", "second"):
+        person(api, stranger, name)
+        rules.append(give(api, "user", name, "admin")["id"])
+    assert sorted(api.at_once(*(("DELETE", f"{RULES}/{rule}", None) for rule in rules))) == [204, 409]
+    (left,) = api.get(RULES)["accessRules"]
+    assert left["id"] in rules
+    again = (
+        "POST",
+        RULES,
+        {"subjectType": "user", "subjectId": "first", "roleName": "Editor", "scopeType": "tenant"},
+    )
+    assert sorted(api.at_once(again, again)) == [201, 409]
+
+
 def test_nobody_reaches_for_more_than_they_have(api: Api, stranger: TestClient) -> None:
     department = api.call("POST", "/api/v1/org-unit/departments", 201, json={"name": "lab"})["id"]
     chief = program(api, "chief", (2, Place(department)))

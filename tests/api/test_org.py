@@ -239,3 +239,39 @@ def test_ranks_and_priorities(api: Api) -> None:
         assert changed["resources"][0]["priority"] == rank["name"]
     values = {entry["name"]: entry["value"] for entry in api.get("/api/v1/workload-priorities")["priorities"]}
     assert (values["low"], values["very-high"]) == (40, 150)
+
+
+def test_two_administrators_who_change_different_things_at_once_lose_nothing(api: Api) -> None:
+    """Both have read what stands before either has written."""
+    project = f"{UNITS}/projects/{made(api, 'project', name='both')['id']}"
+    policy = "/api/v2/policy/trainings"
+    meta = {"scope": "tenant"}
+    api.call("PUT", policy, json={"meta": meta, "policy": {"defaults": {"image": "a"}}})
+
+    def both(path: str, *bodies: Any) -> None:
+        assert api.at_once(*(("PATCH", path, body) for body in bodies)) == [200, 200]
+
+    rules = ({"trainingJobTimeLimitSeconds": 60}, {"interactiveJobTimeLimitSeconds": 90})
+    both(project, *({"schedulingRules": rule} for rule in rules))
+    found = api.call("GET", project)["schedulingRules"]
+    assert (found["trainingJobTimeLimitSeconds"], found["interactiveJobTimeLimitSeconds"]) == (60, 90)
+    both(
+        project, *({"resources": [share]} for share in ({"gpu": {"deserved": 1}}, {"cpu": {"deserved": 500}}))
+    )
+    (quota,) = api.call("GET", project)["resources"]
+    assert (quota["gpu"]["deserved"], quota["cpu"]["deserved"]) == (1, 500)
+    parts = ({"rules": {"backoffLimit": {"max": 3}}}, {"defaults": {"backoffLimit": 2}})
+    both(policy, *({"meta": meta, "policy": part} for part in parts))
+    kept = api.call("GET", policy, params=meta)["policy"]
+    assert kept["defaults"] == {"image": "a", "backoffLimit": 2} and kept["rules"] == parts[0]["rules"]
+
+
+def test_two_administrators_who_do_the_same_at_once(api: Api) -> None:
+    create = ("POST", f"{UNITS}/projects", {"name": "same"})
+    assert sorted(api.at_once(create, create)) == [201, 409]
+    (project,) = (it for it in api.get(f"{UNITS}/projects")["projects"] if it["name"] == "same")
+    delete = ("DELETE", f"{UNITS}/projects/{project['id']}", None)
+    assert sorted(api.at_once(delete, delete)) == [204, 404]
+    change = ("PATCH", f"{UNITS}/projects/{made(api, 'project', name='gone')['id']}", {"description": "x"})
+    one, other = api.at_once(("DELETE", change[1], None), change)
+    assert one == 204 and other in (200, 404)

@@ -220,6 +220,17 @@ DEFENCES = (
         f"{WALLS}::test_what_hides_ends_with_its_job",
     ),
     Defence(
+        OUTLIVE, "a supervisor ends all that is in the group of its task, at once",
+        "native/supervise.c", 'if (fd >= 0 && write(fd, "1", 1) == 1) alive = 1;', "",
+        f"{WALLS}::test_a_supervisor_ends_the_whole_group_at_once",
+    ),
+    Defence(
+        OUTLIVE, "a job ends although its supervisor hangs",
+        "src/pliant/engines/local/attempts.py",
+        "if not self._means.launcher.boxed:\n                return", "return",
+        "box/test_neighbours.py::test_a_job_is_ended_although_its_supervisor_hangs",
+    ),
+    Defence(
         OUTLIVE, "a task waits until somebody supervises it",
         LAUNCH, "if (go >= 0 && read(go, &byte, 1) != 1) _exit(126);", "if (go >= 0 && !byte) byte = 1;",
         f"{WALLS}::test_a_task_without_a_supervisor_does_not_begin",

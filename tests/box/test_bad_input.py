@@ -4,6 +4,7 @@ import grp
 import os
 import pwd
 import subprocess
+import sys
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -11,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pliant.engines.local.warden import Owner, Verb
-from tests.box.box_rig import Box, accounts, members, trees, until
+from tests.box.box_rig import SECONDS, Box, accounts, members, sweep, trees, until
 from tests.box.conftest import requirements
-from tests.box.server_rig import ServedBox
+from tests.box.server_rig import OPENED, ServedBox
 from tests.box.test_warden import fds_of_a_start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -217,3 +218,45 @@ def test_control_groups_that_are_mounted_read_only(box):
     finally:
         made.clean()
     assert done.returncode == 2 and "cannot be made: Read-only file system" in done.stderr, done
+
+
+WITHOUT_SYSTEMD = """
+mount -t tmpfs none /mnt
+for place in /etc /usr/local /var/lib; do
+  mkdir -p "/mnt/up$place" "/mnt/work$place"
+  mount -t overlay -o "lowerdir=$place,upperdir=/mnt/up$place,workdir=/mnt/work$place" none "$place"
+done
+mount -t tmpfs -o mode=755 none /run
+"$@" box install >/mnt/said || { cat /mnt/said; exit 1; }
+sed -i '/^group /d' /etc/pliant/warden.conf
+echo "group /$TAG" >>/etc/pliant/warden.conf
+sed -n '/^  /p' /mnt/said >/mnt/lines
+sh -e /mnt/lines >/mnt/log 2>&1
+for try in $(seq "$SECONDS"); do
+  "$@" whoami >/dev/null 2>&1 && break
+  sleep 1
+done
+"$@" whoami >/dev/null || { cat /mnt/log; exit 1; }
+useradd --no-create-home --shell /bin/sh "${TAG}z"
+"$@" access-rule create --account "${TAG}z" --role "AI practitioner" --in-project default
+runuser -u "${TAG}z" -- "$@" submit once --wait -- id -un
+runuser -u "${TAG}z" -- "$@" logs once
+"""
+
+
+def test_a_machine_without_systemd():
+    """What `box install` says is what starts it. Account, files and folders are seen here alone."""
+    requirements()
+    tag = f"plt{os.getpid()}wo"
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child",
+             "--mount-proc", *OPENED, "sh", "-ec", WITHOUT_SYSTEMD,
+             "sh", sys.executable, "-m", "pliant.cli"],
+            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TAG": tag, "SECONDS": f"{SECONDS:.0f}"},
+            capture_output=True, text=True, timeout=5 * SECONDS, check=False, cwd="/",
+        )  # fmt: skip
+    finally:
+        sweep(tag)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert done.stdout.splitlines()[-1] == f"{tag}z", done

@@ -1,6 +1,11 @@
 """One job that takes all it can get, of processes, memory and processors at once: it is held, and named."""
 
+import importlib.util
 import json
+import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +80,39 @@ def test_a_hog_of_everything_is_named_with_its_limits(box):
     )
     until(lambda: box.row(box.alice, "bomb")["phase"] in ("Failed", "Completed"), "its shell has ended")
     assert members(f"{box.tag}/user-{box.bob.uid}") == hers
+
+
+def test_a_job_is_ended_although_its_supervisor_hangs(box):
+    project = box.ask(0, "GET", "/api/v1/org-unit/projects")[1]["projects"][0]["id"]
+    spec = {"command": "sleep", "args": "100000", "terminationGracePeriodSeconds": 1}
+    body = {"name": "hangs", "projectId": project, "spec": spec}
+    status, said = box.ask(box.alice.uid, "POST", "/api/v1/workloads/trainings", body)
+    assert status == 202, said
+    group = f"{box.tag}/user-{box.alice.uid}"
+    (pid,) = until(lambda: members(group), "it runs")
+    supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        box.good(box.alice, "delete", "hangs")
+        until(lambda: not members(group), "nothing of it is left")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+
+
+@pytest.mark.long
+def test_a_neighbour_beside_a_hog_of_everything_keeps_its_pace():
+    """With `cpu cores`, on a machine that is quiet: against the same neighbour beside a job that keeps to its
+    request. The hog is a fork bomb up to its number of processes, a memory hog and sixty busy processes.
+    """
+    requirements()
+    file = Path(__file__).parents[2] / "benchmarks" / "box.py"
+    spec = importlib.util.spec_from_file_location("benchmark_of_boxes", file)
+    measured = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(measured)
+    finally:
+        sys.path.remove(str(file.parent))
+    step, slowest = measured.neighbours(8, 3.0, "cores of their own", measured.HELD["cores of their own"])
+    assert step <= 105, f"{step:.1f} %"
+    assert {path: f"{ms:.1f} ms" for path, ms in slowest.items() if ms > measured.GOALS[path]} == {}

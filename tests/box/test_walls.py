@@ -178,6 +178,35 @@ def test_what_hides_ends_with_its_job(box, how, request):
     assert box.facts(task.id) is None
 
 
+RUNNERS = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            try:
+                if os.fork(): os._exit(0)
+            except BlockingIOError:
+                pass
+print("running", flush=True)
+while True: signal.pause()
+"""
+"""Each is another process a moment later: who kills what it sees comes too late, or takes long."""
+
+
+def test_a_supervisor_ends_the_whole_group_at_once(box):
+    """Also what is none of its own: a command inside the task left it there."""
+    task = box.run(box.alice, [PYTHON, "-S", "-c", RUNNERS], grace=200)
+    until(lambda: "running" in task.log(), "they run")
+    left = "setsid sleep 100000 >/dev/null 2>&1 </dev/null & echo $!"
+    pid = int(box.execute(task, ["/bin/sh", "-c", left])[1])
+    assert pid in task.pids()
+    os.kill(task.supervisor, signal.SIGTERM)
+    assert task.end()["killed"]
+    until(lambda: not task.pids(), "nothing is left")
+
+
 def opened(text):
     return re.findall(r"(?m)^(\w+) open$", text)
 

@@ -11,7 +11,6 @@ from pliant.control.usecases.changes import QueueChange
 from pliant.model.event import EventKind
 from pliant.model.notice import IDLE, MAIL, Subscription
 from pliant.model.sample import MINUTE, Number, Sample
-from pliant.model.tenancy import TimeLimits
 from pliant.model.workload import Desired
 from tests.control.stage import Stage
 from tests.house.seeds import seed_or
@@ -106,7 +105,7 @@ def test_the_owner_is_told_at_half_the_limit_and_the_job_is_suspended(tmp_path: 
     stage = Stage(tmp_path)
     stage.project("team", 2)
     service = stage.service
-    limits = QueueChange(limits=TimeLimits(training_idle=60 * MINUTE))
+    limits = QueueChange(limits={"training_idle": 60 * MINUTE})
     (project,) = (row.id for row in stage.loop.world.projects.values() if row.name == "team")
     if where == "project":
         service.update_project(project, limits, "test")

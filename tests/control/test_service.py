@@ -8,7 +8,6 @@ import pytest
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.submit.submission import Submission
 from pliant.control.usecases.changes import QueueChange, QuotaChange
-from pliant.model.tenancy import TimeLimits
 from pliant.model.workload import Kind, Launch
 from tests.control.stage import Stage
 
@@ -146,7 +145,7 @@ def test_default_project_owns_what_the_others_leave(stage: Stage) -> None:
 
 
 def test_time_limit_of_a_project_stops_a_workspace(stage: Stage) -> None:
-    stage.project("team-a", 2, limits=TimeLimits(interactive=60_000))
+    stage.project("team-a", 2, limits={"interactive": 60_000})
     shell = stage.submit("shell", 1, "team-a", interactive=True)
     stage.run(59_000)
     assert stage.phase(shell) == "Running"
@@ -159,9 +158,9 @@ def test_time_limit_of_a_project_stops_a_workspace(stage: Stage) -> None:
 
 def test_the_tightest_limit_of_project_and_departments_counts(stage: Stage) -> None:
     for name, seconds, above in (("research", 30, None), ("vision", 90, "research")):
-        limits = TimeLimits(training=seconds * 1000)
+        limits = {"training": seconds * 1000}
         stage.service.create_department(QueueChange(name=name, limits=limits, department=above), "me")
-    stage.project("team-a", 2, limits=TimeLimits(training=60_000), department="vision")
+    stage.project("team-a", 2, limits={"training": 60_000}, department="vision")
     job = stage.submit("job", project="team-a")
     stage.run(29_000)
     assert stage.phase(job) == "Running"

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.site import warden
 from pliant.site.config import Config, read
-from pliant.site.install import NATIVE, Installation
+from pliant.site.install import NATIVE, Installation, own_cores
 from pliant.site.machine import _environment, _groups, findings
 from pliant.site.trusted import Wrong
 from pliant.site.units import CAPABILITIES, STARTED, units
@@ -155,6 +155,19 @@ def test_control_groups_of_either_version(tmp_path, lines, status, text):
     held = {one.what.split()[0]: one.status for one in found[1:]}
     if status == "ok":
         assert held == {"memory": "ok", "pids": "ok", "cpu": "ok"}
+
+
+def test_whole_cores_are_a_jobs_own_where_there_are_enough(tmp_path):
+    both = [UNIFIED.format(place=tmp_path), FIRST.format(name="cpuset", mode="rw")]
+    for held, lines, count, apart in (
+        ("cpu memory pids\n", both, 8, True),
+        ("cpu memory pids\n", both, 7, False),
+        ("cpu memory pids\n", both[:1], 8, False),
+        ("cpuset cpu memory pids\n", both[:1], 8, True),
+        ("", [], 8, False),
+    ):
+        (tmp_path / "cgroup.controllers").write_text(held)
+        assert own_cores("\n".join(lines), count) is apart
 
 
 def test_a_controller_that_is_missing_or_read_only_is_named():

@@ -28,6 +28,14 @@ gpu /dev/nvidia[0-9]*
 gpu-common /dev/nvidiactl
 gpu-common /dev/nvidia-uvm*
 gpu-common /dev/nvidia-caps/*
+{processor}"""
+
+ENOUGH = 8
+"""Cores of a machine on which whole requests become cores of their own."""
+
+OWN_CORES = """\
+# A job that asks for whole cores has them for itself, and no more: docs/guide/box.md, Processors.
+cpu cores
 """
 
 
@@ -60,7 +68,9 @@ class Installation:
             yield from self._folder(folder)
         for name in NATIVE:
             yield from self._program(name)
-        conf = WARDEN_CONF.format(account=ACCOUNT, programs=PROGRAMS)
+        apart = self.whole and own_cores(Path("/proc/self/mountinfo").read_text(), os.cpu_count() or 1)
+        processor = OWN_CORES if apart else ""
+        conf = WARDEN_CONF.format(account=ACCOUNT, programs=PROGRAMS, processor=processor)
         yield from self._file(ETC / "warden.conf", conf, kept=True)
         yield from self._file(ETC / "config.yaml", template(), kept=True)
         texts = units(
@@ -74,6 +84,16 @@ class Installation:
         )
         for name, text in texts.items():
             yield from self._file(UNITS / name, text)
+
+    def by_hand(self) -> str:
+        """Lines for a shell that do what the units do."""
+        config = read(ETC / "config.yaml")
+        return (
+            f"  install -d -o {ACCOUNT} -m 0700 {config.state}\n"
+            f"  install -d -o {ACCOUNT} -m 0755 {config.socket.parent}\n"
+            f"  {PROGRAMS}/pliant-warden &\n"
+            f"  runuser -u {ACCOUNT} -- {self.command} serve --box &\n"
+        )
 
     def _at(self, place: Path) -> Path:
         return self.root / place.relative_to("/")
@@ -144,6 +164,17 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Wrong(f"{words[0]} failed: {done.stderr.strip() or done.returncode}")
+
+
+def own_cores(mounts: str, count: int) -> bool:
+    """Whether a new machine gives whole requests cores of their own: it has enough, and the kernel can."""
+    for line in mounts.splitlines() if count >= ENOUGH else ():
+        place, (kind, *rest) = line.split()[4], line.partition(" - ")[2].split()
+        if kind == "cgroup" and "cpuset" in rest[-1].split(","):
+            return True
+        if kind == "cgroup2" and "cpuset" in Path(place, "cgroup.controllers").read_text().split():
+            return True
+    return False
 
 
 def starts() -> bool:

@@ -25,7 +25,7 @@ from pliant.control.usecases.changes import QueueChange, QuotaChange, revision
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.rights import Place
-from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
+from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota
 from pliant.wire.organization import (
     DepartmentList,
     GpuQuota,
@@ -59,8 +59,8 @@ _LIMITS = {
 # -- reading a body ---------------------------------------------------------------------------------
 
 
-def change_of(body: UnitRequest, before: TimeLimits, here: Context) -> QueueChange:
-    """What the body names; `before` are the limits in time that stand."""
+def change_of(body: UnitRequest, here: Context) -> QueueChange:
+    """What the body names."""
     check_cluster(body.get("clusterId"), here.service.board)
     if body.get("enforceRunaiScheduler", True) is False:
         raise BadRequest(
@@ -84,7 +84,7 @@ def change_of(body: UnitRequest, before: TimeLimits, here: Context) -> QueueChan
     return QueueChange(
         name=body.get("name"),
         quotas=quotas,
-        limits=_limits(body["schedulingRules"], before) if "schedulingRules" in body else None,
+        limits=_limits(body["schedulingRules"]) if "schedulingRules" in body else None,
         description=body.get("description"),
         department=body.get("parentId", body.get("departmentName")),
         default_pools=tuple(body["defaultNodePools"]) if "defaultNodePools" in body else None,
@@ -174,13 +174,12 @@ def rank_of(word: str) -> int:
     )
 
 
-def _limits(rules: Rules, before: TimeLimits) -> TimeLimits:
-    named = {
+def _limits(rules: Rules) -> dict[str, int | None]:
+    return {
         _LIMITS[rule]: None if seconds is None else seconds * 1000
         for rule, seconds in cast("dict[str, int | None]", rules).items()
         if rule in _LIMITS
     }
-    return replace(before, **named)
 
 
 # -- projects and departments are the same but for their place --------------------------------------
@@ -224,7 +223,7 @@ def _revisions(match: str) -> tuple[str, ...]:
 
 
 def _quotas(body: Sequence[QuotaRequest], here: Context) -> QueueChange:
-    return change_of({"resources": list(body)}, TimeLimits(), here)
+    return change_of({"resources": list(body)}, here)
 
 
 def _below(here: Context, key: str | None) -> Place:
@@ -267,7 +266,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return answer(_listing.count(seen(here.service.board, caller), asked))
 
     def create(body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
-        change = change_of(body, TimeLimits(), here)
+        change = change_of(body, here)
         if not change.name:
             raise BadRequest(f"The {what} has no name.", "Set name.", field="name")
         if what == "project":
@@ -295,7 +294,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
             demand(caller, "projects:quota", place)
         if what == "project" and ("parentId" in body or "departmentName" in body):
             demand(caller, "projects:create", _below(here, body.get("parentId", body.get("departmentName"))))
-        change = replace(change_of(body, queue.limits, here), only_if=_revisions(match))
+        change = replace(change_of(body, here), only_if=_revisions(match))
         return rendered(here, changed(here, caller, queue.id, change).id)
 
     def resources(

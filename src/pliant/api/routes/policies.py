@@ -1,7 +1,7 @@
 """Policies about submissions: one for each kind of workloads and scope, and what they say together."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
@@ -112,13 +112,20 @@ def read_policy(
     return answer(_item(row))
 
 
-def _keep(kind: Kinds, body: PolicyRequest, here: Context, caller: Principal, policy: PolicyBody) -> Response:
-    text = _checked(kind, policy)
+def _keep(
+    kind: Kinds, body: PolicyRequest, here: Context, caller: Principal, over: Callable[[Any], PolicyBody]
+) -> Response:
+    """`over`: what becomes of the policy that stands; of none: {}."""
+    text = _checked(kind, over({}))
     old = _find(here, kind, body["meta"])
     scope, scope_id = scope_of(body["meta"])
     demand(caller, "policies:write", place_at(here.service.board, scope, scope_id))
+
+    def changed(row: Asset) -> dict[str, str]:
+        return {"body": _checked(kind, over(json.loads(row.body)))}
+
     if old is not None:
-        return answer(_item(here.service.assets.update(old.id, {"body": text}, caller.user)))
+        return answer(_item(here.service.assets.update(old.id, changed, caller.user)))
     row = Asset("", AssetKind.POLICY, kind, "", scope, scope_id, text)
     return answer(_item(here.service.assets.create(row, caller.user)))
 
@@ -130,7 +137,7 @@ def put_policy(
     """Replace the whole policy of a scope, or make it."""
     if validate:
         here = replace(here, service=here.service.dry())
-    return _keep(kind, body, here, caller, body["policy"])
+    return _keep(kind, body, here, caller, lambda _: body["policy"])
 
 
 @router.patch("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
@@ -138,13 +145,14 @@ def patch_policy(
     kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller, validate: ValidateOnly = False
 ) -> Response:
     """Set what is named and leave the rest; a rule is replaced as a whole."""
-    old = _find(here, kind, body["meta"])
-    before: Any = json.loads(old.body) if old is not None else {}
     after: Any = body["policy"]
-    merged: Any = {part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")}
+
+    def over(before: Any) -> Any:
+        return {part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")}
+
     if validate:
         here = replace(here, service=here.service.dry())
-    return _keep(kind, body, here, caller, merged)
+    return _keep(kind, body, here, caller, over)
 
 
 def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,8 +128,11 @@ def install(session: Session, check: bool, root: str | None, no_start: bool) -> 
         if made.whole and starts() and not no_start:
             start_units(STARTED)
             click.echo(f"Started: {', '.join(STARTED)}")
-        elif made.whole:
+        elif made.whole and starts():
             click.echo(f"Start it: systemctl daemon-reload && systemctl enable --now {' '.join(STARTED)}")
+        elif made.whole:
+            click.echo("systemd does not run this machine. Start the warden and the server:")
+            click.echo(made.by_hand(), nl=False)
     except Wrong as error:
         raise PliantError(str(error)) from error
     except OSError as error:

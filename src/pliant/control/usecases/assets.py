@@ -1,7 +1,7 @@
 """Use cases about what is kept for submissions: assets, templates, policies."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,12 +40,15 @@ class Assets:
 
         return self._loop.call(run)
 
-    def update(self, identity: str, change: Mapping[str, Any], user: str) -> Asset:
-        """Set these attributes: name, description, body."""
+    def update(
+        self, identity: str, change: Mapping[str, Any] | Callable[[Asset], Mapping[str, Any]], user: str
+    ) -> Asset:
+        """Set these attributes: name, description, body. A function is told the row that stands then."""
 
         def run(draft: Draft) -> Asset:
             old = self._known(identity)
-            made = replace(old, **change, updated=draft.now)
+            named = change(old) if callable(change) else change
+            made = replace(old, **named, updated=draft.now)
             if made.kind in NAMED:
                 check_name(made.name, made.kind.value)
             self._check_alone(made)

@@ -1,12 +1,13 @@
 """What is to be set on a project or department, and the revision of one."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pliant.control.errors import BadRequest
 from pliant.model.quantity import plain, spell_gpus
 from pliant.model.reason.base import amount
-from pliant.model.tenancy import UNLIMITED, Queue, Quota, TimeLimits
+from pliant.model.tenancy import UNLIMITED, Queue, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class QueueChange:
 
     name: str | None = None
     quotas: tuple[tuple[str, "QuotaChange"], ...] = ()  # per pool name
-    limits: TimeLimits | None = None
+    limits: Mapping[str, int | None] | None = None  # in time, by field of TimeLimits; the others stay
     description: str | None = None
     department: str | None = None  # id or name of the one above; "": a department at the top
     default_pools: tuple[str, ...] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Outdated, Refused
 from pliant.control.state.draft import Draft
@@ -278,11 +278,11 @@ class Tenancy(Machines):
             queue = with_quota(queue, self._pool(pool).name, quota.over(queue.quota(pool)))
             if quota.gpu is not None:
                 queue = replace(queue, derived=False)
-        fields = {
-            name: value
-            for name in ("limits", "description", "origin")
-            if (value := getattr(change, name)) is not None
+        fields: dict[str, Any] = {
+            name: value for name in ("description", "origin") if (value := getattr(change, name)) is not None
         }
+        if change.limits is not None:
+            fields["limits"] = replace(queue.limits, **change.limits)
         if isinstance(queue, Project):
             if change.default_pools is not None:
                 change = replace(

@@ -29,6 +29,7 @@ from pliant.model.workload import Attempt, AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
+OUTRUN_MS = 2000  # after the grace of a supervisor, which has had time to end what it can
 AGAIN_SECONDS = 1.0  # between two orders to a warden that went away before it answered
 FITS_SECONDS = 0.2  # between two looks whether a task has come down to what it may use
 NOT_STARTABLE = 126  # exit code of what no further attempt could start either, as of shells and supervisors
@@ -137,8 +138,12 @@ class Attempts:
         self._living.signal(attempt)
         self._halt("stop-signalled")
         granted = (read_json(folder / "order.json") or {}).get("grace_ms", order.grace)
-        if order.grace < granted:  # its supervisor would wait longer
-            self._living.later(order.grace / 1000, attempt, partial(self._living.kill, attempt))
+        wait = order.grace  # its supervisor would wait longer
+        if order.grace >= granted:  # it ends what it can see, which a job that keeps forking away outruns
+            if not self._means.launcher.boxed:
+                return
+            wait = granted + OUTRUN_MS
+        self._living.later(wait / 1000, attempt, partial(self._living.kill, attempt))
 
     def resize(self, order: Resize, report: Callable[[], None]) -> None:
         """Call `report` when what the attempt loses is free: devices at the deadline, memory of those that it
