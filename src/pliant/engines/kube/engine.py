@@ -19,10 +19,11 @@ from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
+from pliant.engines.kube.nodes import name_of
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.parts import USE, Parts, Sharing, in_parts
-from pliant.engines.kube.pods import Seen, refusal, seen
-from pliant.engines.kube.runs import Run, Steps
+from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
+from pliant.engines.kube.runs import ByWorkload, Run, Steps
 from pliant.engines.kube.session import PodTunnels, begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
@@ -40,11 +41,6 @@ OPEN_SECONDS = 10.0
 """`open` returns after that even if pods that nobody knows have not ended; until then they count as used."""
 
 
-def wall_clock() -> int:
-    """Ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class KubeEngine(Afar):
     """See control.ports.Engine. The truth is on the cluster: a new object over it goes on."""
 
@@ -57,7 +53,7 @@ class KubeEngine(Afar):
         *,
         nodes: Mapping[str, str] | None = None,
         project_name: Callable[[str], str] = str,
-        clock: Callable[[], int] = wall_clock,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         scheduler: str = SCHEDULER,
         sharing: Sharing | None = None,
         images: Mapping[str, str] | None = None,
@@ -71,8 +67,8 @@ class KubeEngine(Afar):
         self._secrets = SealedSecrets(self._cluster)
         self._clock, self._project_name = clock, project_name
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
-        self._runs: dict[AttemptId, Run] = {}
-        self._pods: dict[tuple[str, str], Seen] = {}  # those that live, and all of ours
+        self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
+        self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # those that live, and all of ours
         self._book = NodeBook(self._report, self._scheduled, self._holds, self.name)
         self._parts = parts = Parts(self._cluster, sharing, self._shared)
         self._forgotten: set[str] = set()  # workloads
@@ -111,8 +107,9 @@ class KubeEngine(Afar):
         self._cluster.raise_epoch(self._epoch)
         for attempt in known:
             if attempt.exit is None:
-                grace = None if attempt.stop_ordered is None else 0
-                self._runs[attempt.id] = Run(attempt.id, attempt.placement, grace=grace)
+                grace, began = None if attempt.stop_ordered is None else 0, attempt.started is not None
+                run = self._run(attempt.id, attempt.placement)
+                run.grace, run.gone = grace, began  # until its pod is listed
                 self._book.place(attempt.id, attempt.placement.node, attempt.placement.uuids)
         self._pod_watch.open()
         self._end_strays()
@@ -161,17 +158,20 @@ class KubeEngine(Afar):
     def start(self, order: Start) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt, order.placement))
+                run = self._run(order.attempt, order.placement)
                 run.order, run.place = order, order.placement
                 run.answers += run.exit is not None
                 if run.exit is None:
                     self._book.place(order.attempt, order.placement.node, order.placement.uuids)
             self._look_at(order.attempt)
 
+    def _run(self, attempt: AttemptId, place: Placement) -> Run:
+        return self._runs.get(attempt) or self._runs.put(attempt, Run(attempt, place))
+
     def stop(self, order: Stop) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt, Placement(order.node)))
+                run = self._run(order.attempt, Placement(order.node))
                 run.grace = order.grace if run.grace is None else run.grace
                 run.answers += run.exit is not None
             self._look_at(order.attempt)
@@ -216,7 +216,7 @@ class KubeEngine(Afar):
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """The pod shows it, as soon as its node has heard."""
         with self._lock:
-            self._runs.setdefault(attempt, Run(attempt, Placement(""))).document = document
+            self._run(attempt, Placement("")).document = document
         self._look_at(attempt)
 
     def logs(
@@ -242,7 +242,8 @@ class KubeEngine(Afar):
             run = self._runs.get(attempt)
             if run is not None:
                 return run.pod
-            found = (pod for pod in self._pods.values() if self._ours(pod) and pod.attempt == attempt)
+            mine = self._pods.of(attempt.workload)
+            found = (pod for pod in mine if self._ours(pod) and pod.attempt == attempt)
             return None if attempt.workload in self._forgotten else next(found, None)
 
     def _over(self, attempt: AttemptId) -> Callable[[], bool]:
@@ -272,13 +273,14 @@ class KubeEngine(Afar):
 
     def forget(self, workload: Workload) -> None:
         with self._lock:
-            mine = [run for run in self._runs.values() if run.id.workload == workload.id]
+            mine = self._runs.of(workload.id)
             if any(run.exit is None and (run.pod is not None or run.order is not None) for run in mine):
                 raise ValueError(f"something of workload {workload.name} still runs: stop it first")
             self._forgotten.add(workload.id)
             for run in mine:
-                del self._runs[run.id]
-        self._look_at(("forget", "workload", workload.id))  # no pair: those are pods, of any name
+                self._runs.take(run.id)
+        made = workload.origin is None or not workload.origin.makes  # pods that others made have no secrets
+        self._look_at(("forget", workload.id, made))  # no pair: those are pods, of any name
 
     # ---- what is to be done ----
 
@@ -291,10 +293,13 @@ class KubeEngine(Afar):
             case AttemptId():
                 run = self._runs.get(key)
                 return None if run is None else self._steps.take(run)
-            case ("forget", _, str(workload)):
-                for each in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
+            case ("forget", str(workload), bool(made)):
+                with self._lock:
+                    mine = [pod for pod in self._pods.of(workload) if self._ours(pod)]
+                for each in mine:
                     (self._cluster.release if each.found else self._cluster.remove)(each)
-                self._secrets.forget(workload)
+                if made:
+                    self._secrets.forget(workload)
             case (str(device),):
                 return self._parts.tend(device)
             case (str(namespace), str(name)):
@@ -322,9 +327,6 @@ class KubeEngine(Afar):
             return any(in_parts(place) and device in place.uuids for place in runs) or any(
                 device in gpus for gpus in strays
             )
-
-    def _is_of(self, pod: Seen, workload: str) -> bool:
-        return self._ours(pod) and pod.attempt is not None and pod.attempt.workload == workload
 
     def _stray(self, pod: Seen) -> bool:
         """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
@@ -354,6 +356,8 @@ class KubeEngine(Afar):
         for each, pod in found:
             self._see_pod(each, there=True)
             self._waiting.see(each, pod, there=True)
+        if self._queue is not None:
+            self._queue.hurry()
 
     def _pod_changed(self, there: bool, pod: Pod) -> None:
         found = seen(pod)
@@ -364,9 +368,9 @@ class KubeEngine(Afar):
         key = (pod.namespace, pod.name)
         ours = self._ours(pod)
         with self._lock:
-            before = self._pods.pop(key, None)
+            before = self._pods.take(key)
             if there and (ours or pod.lives):
-                self._pods[key] = pod
+                self._pods.put(key, pod)
             self._book.pod(before, pod, there=there)
             run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
             if run is not None and (run.pod is None or run.pod.uid == pod.uid):
@@ -394,7 +398,3 @@ class KubeEngine(Afar):
     def _node_changed(self, there: bool, node: KubeNode) -> None:
         with self._lock:
             self._book.node(name_of(node), node if there else None)
-
-
-def name_of(node: KubeNode) -> str:
-    return (node.metadata and node.metadata.name) or ""

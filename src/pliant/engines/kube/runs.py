@@ -1,8 +1,10 @@
 """One attempt: what was ordered of it, what the cluster shows, and the next step that follows from both."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
@@ -15,6 +17,9 @@ from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Placement
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Exit
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 LOOK = 2.0
 """Seconds after which a step is looked at again whatever the watches tell."""
@@ -50,6 +55,33 @@ class Run:
     document: Document | None = None  # what its workload has, as it was told last
     shown: Document | None = None  # what its pod shows of that
     answers: int = 0  # orders that came after the end and have not been answered with it
+
+
+class ByWorkload(dict[K, V]):
+    """Those of one workload are found without a look at all others: there may be ten thousand."""
+
+    def __init__(self, workload: Callable[[V], str]) -> None:
+        super().__init__()
+        self._workload = workload
+        self._keys: defaultdict[str, set[K]] = defaultdict(set)  # by workload
+
+    def put(self, key: K, value: V) -> V:
+        self.take(key)
+        self[key] = value
+        self._keys[self._workload(value)].add(key)
+        return value
+
+    def take(self, key: K) -> V | None:
+        value = self.pop(key, None)
+        if value is not None:
+            workload = self._workload(value)
+            self._keys[workload].discard(key)
+            if not self._keys[workload]:
+                del self._keys[workload]
+        return value
+
+    def of(self, workload: str) -> list[V]:
+        return [self[key] for key in self._keys.get(workload, ())]
 
 
 class Steps:
@@ -138,6 +170,8 @@ class Steps:
         it is `gone`."""
         if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(run, order)
+        if self._parts.in_the_way(order.placement):
+            return None
         claimed = self._waiting.claim(order)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
