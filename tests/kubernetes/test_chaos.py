@@ -1,5 +1,6 @@
 """Two servers, one cluster, and all that goes wrong between them; PLIANT_SEED repeats a storm."""
 
+import http.client
 import json
 import os
 import random
@@ -159,7 +160,7 @@ class Storm:
     def _look(self) -> None:
         """All the time, whatever happens to servers."""
         while not self._over.wait(0.1):
-            with suppress(OSError, Answered, ValueError):
+            with suppress(OSError, http.client.HTTPException, Answered, ValueError):
                 pods = self.pods()
                 attempts = [AttemptId.parse(it["metadata"]["annotations"]["pliant/attempt"]) for it in pods]
                 tasks = Counter((it.workload, it.task) for it in attempts)
@@ -179,7 +180,7 @@ class Storm:
             pods = self.pods()
             nodes = len(self.plane.request("GET", "/api/v1/nodes")["items"])
             everything = self.plane.request("GET", PODS)["items"]
-        except (OSError, Answered):
+        except (OSError, http.client.HTTPException, Answered):
             return False
         running = sorted(it["metadata"]["labels"]["pliant/workload"] for it in pods)
         ready = all(
