@@ -115,6 +115,7 @@ class KubeEngine(Afar):
         self._end_strays()
         self._node_watch.open()
         for run in sorted(self._runs.values(), key=lambda run: run.id):
+            run.lost = run.place.node not in self._book
             if run.pod is not None:
                 self._steps.tell(run, run.pod)
         self._waiting.open()
@@ -133,7 +134,7 @@ class KubeEngine(Afar):
         strays = [pod for pod in self._pods.values() if self._stray(pod)]
         for pod in strays:
             log.warning("ends pod %s/%s: its attempt %s is not known", pod.namespace, pod.name, pod.attempt)
-            self._end_stray(pod)
+            self._steps.end_stray(pod)
         while time.monotonic() < deadline:
             if not any(pod.lives and self._stray(pod) for pod in list(self._pods.values())):
                 return
@@ -160,6 +161,7 @@ class KubeEngine(Afar):
             with self._lock:
                 run = self._run(order.attempt, order.placement)
                 run.order, run.place = order, order.placement
+                run.lost = order.placement.node not in self._book  # it went while the order was on its way
                 run.answers += run.exit is not None
                 if run.exit is None:
                     self._book.place(order.attempt, order.placement.node, order.placement.uuids)
@@ -229,13 +231,9 @@ class KubeEngine(Afar):
         timestamps: bool = False,
     ) -> Iterator[bytes]:
         """`since` is rounded to whole seconds, in which the cluster counts."""
-        wanted = {
-            "follow": follow,
-            "tail_lines": tail,
-            "since": None if since is None else max(1, -(-(self._clock() - since) // 1000)),
-            "timestamps": timestamps,
-        }
-        return log_of(self._cluster.client, partial(self._pod, attempt), self._over(attempt), wanted)
+        age = None if since is None else self._clock() - since
+        way = (self._cluster.client, partial(self._pod, attempt), self._over(attempt))
+        return log_of(*way, follow=follow, tail=tail, age=age, timestamps=timestamps)
 
     def _pod(self, attempt: AttemptId) -> Seen | None:
         with self._lock:
@@ -296,23 +294,21 @@ class KubeEngine(Afar):
             case ("forget", str(workload), bool(made)):
                 with self._lock:
                     mine = [pod for pod in self._pods.of(workload) if self._ours(pod)]
-                for each in mine:
-                    (self._cluster.release if each.found else self._cluster.remove)(each)
-                if made:
-                    self._secrets.forget(workload)
+                self._steps.forget(workload, mine, made=made)
             case (str(device),):
                 return self._parts.tend(device)
             case (str(namespace), str(name)):
                 pod = self._pods.get((namespace, name))
                 if pod is not None and self._stray(pod):
-                    return self._end_stray(pod)
+                    return self._steps.end_stray(pod)
         return None
 
     def _ours(self, pod: Seen) -> bool:
         return pod.cluster == self._cluster.name
 
     def _scheduled(self, pod: Seen) -> bool:
-        return self._ours(pod) and pod.attempt in self._runs
+        run = self._runs.get(pod.attempt) if self._ours(pod) and pod.attempt is not None else None
+        return run is not None and not run.lost
 
     def _holds(self, pod: Seen) -> bool:
         return bool(pod.holds) and self._ours(pod)
@@ -335,15 +331,6 @@ class KubeEngine(Afar):
         if pod.found:  # it is its maker's: it goes when that deletes it
             return pod.deleting and not pod.lives and FINALIZER in pod.finalizers
         return pod.lives or pod.deleting or pod.attempt.workload in self._forgotten
-
-    def _end_stray(self, pod: Seen) -> float | None:
-        if pod.found:
-            self._cluster.release(pod)
-        elif not pod.lives:
-            self._cluster.remove(pod)
-        elif not pod.deleting and not self._cluster.evict(pod, None):
-            return 1.0
-        return None
 
     # ---- what the watches tell ----
 
@@ -391,10 +378,23 @@ class KubeEngine(Afar):
         there = {name_of(node) for node in nodes}
         with self._lock:
             for gone in self._book.names() - there:
-                self._book.node(gone, None)
+                self._lose(gone)
         for node in nodes:
             self._node_changed(True, node)
 
     def _node_changed(self, there: bool, node: KubeNode) -> None:
         with self._lock:
-            self._book.node(name_of(node), node if there else None)
+            if there:
+                self._book.node(name_of(node), node)
+            else:
+                self._lose(name_of(node))
+
+    def _lose(self, node: str) -> None:
+        """The scheduler gives up what ran there: it ends, and counts as foreign until it has, should the node
+        come back."""
+        self._book.node(node, None)
+        for run in self._runs.values():
+            if run.place.node == node and run.exit is None:
+                run.lost = True
+                self._book.ended(run.id, node)
+                self._look_at(run.id)

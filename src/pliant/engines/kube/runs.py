@@ -49,6 +49,7 @@ class Run:
     gone: bool = False  # it was there, and is no longer
     told: bool = False  # that it started
     refused: End | None = None  # why it will never start
+    lost: bool = False  # with its node: the scheduler has given it up, even if the node comes back
     exit: Exit | None = None  # reported
     recorded: bool = False  # its end is on the server's disk
     tries: int = 0  # looks for a pod that somebody else is to make
@@ -123,7 +124,7 @@ class Steps:
             run.shown = run.document
         if pod.stuck and run.refused is None:
             run.refused = End(error=pod.stuck)
-        if run.grace is not None or run.refused is not None:
+        if run.grace is not None or run.refused is not None or run.lost:
             if pod.deleting:
                 return None
             grace = seconds(run.grace or 0) if pod.node else 0
@@ -138,6 +139,23 @@ class Steps:
             return LOOK
         return None
 
+    def end_stray(self, pod: Seen) -> float | None:
+        """Of a pod that nobody knows; seconds until it is to be tried again."""
+        if pod.found:
+            self._cluster.release(pod)
+        elif not pod.lives:
+            self._cluster.remove(pod)
+        elif not pod.deleting and not self._cluster.evict(pod, None):
+            return BUDGET
+        return None
+
+    def forget(self, workload: str, pods: list[Seen], *, made: bool) -> None:
+        """`made`: by us, with secrets."""
+        for each in pods:
+            (self._cluster.release if each.found else self._cluster.remove)(each)
+        if made:
+            self._secrets.forget(workload)
+
     def tell(self, run: Run, pod: Seen) -> bool:
         """Report what it shows; True once it has ended."""
         ran = pod.since is not None or (pod.end is not None and pod.end.known and not pod.end.error)
@@ -150,7 +168,7 @@ class Steps:
 
     def _without(self, run: Run) -> float | None:
         """There is no pod of it."""
-        if run.gone or run.grace is not None or run.refused is not None:
+        if run.gone or run.grace is not None or run.refused is not None or run.lost:
             self._end(run)
         elif run.order is not None:
             try:
