@@ -1,18 +1,25 @@
-"""Pods bound per second: Pliant against a bare client that creates and binds, on a real API server.
+"""Pods on a real API server whose nodes KWOK plays: how fast Pliant fills, takes back, places a large gang.
 
-`python benchmarks/kubernetes.py [PODS] [NODES] [ROUNDS]`, after `tests/kubernetes/setup`. Nodes are KWOK's,
-with 8 GPUs each. Both times one client makes PODS pods of one GPU with 8 threads and no limit of requests.
-The bare client binds each pod as soon as it has made it; Pliant gets pods that name it as their scheduler,
-and is done when the last one is bound. Rounds alternate. It prints seconds, the ratio, and processor seconds.
+After `tests/kubernetes/setup`:
+
+    python benchmarks/kubernetes.py --nodes 1000 --pods 8000 --rounds 3
+    python benchmarks/kubernetes.py --nodes 1000 --pods 8000 --parts reclaim,gang
+
+`fill`: one client makes pods of one GPU with 8 threads and no limit of requests. Alone, it binds each pod as
+soon as it has made it, and no server of Pliant is there; then Pliant gets pods that name it as their
+scheduler, and is done when none of them is unbound. Rounds alternate; the ratio is that of the two rates.
+`reclaim`: one project has filled all nodes, and another one with a quota of half of them makes as many pods.
+`gang`: a third one submits a job of a quarter of all GPUs, whose tasks have a node each.
 """
 
+import argparse
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +33,10 @@ from examples.walkthrough import Stage
 from tests.kubernetes.control_plane import pieces, shared, until
 
 THREADS = 8
+GPUS = 8  # of a node
+LOOK = 0.5  # seconds between two looks at what is not bound
 HZ = os.sysconf("SC_CLK_TCK")
+PATIENCE = 1800.0
 
 
 def cpu(pid):
@@ -36,8 +46,15 @@ def cpu(pid):
 
 
 def programs(folder, server):
-    """Name -> pids."""
-    found = {"kube-apiserver": [], "etcd": [], "kwok": [], "pliant": []}
+    """Name -> pids; the decider is a process of the server."""
+    found = {
+        "kube-apiserver": [],
+        "etcd": [],
+        "kwok": [],
+        "server": [],
+        "decider": [],
+        "client": [os.getpid()],
+    }
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
@@ -47,8 +64,11 @@ def programs(folder, server):
         text = b" ".join(words)
         if name in found and os.fsencode(folder) in text:
             found[name].append(int(entry))
-        elif os.fsencode(server) in text and b"pliant" in text:
-            found["pliant"].append(int(entry))
+        elif os.fsencode(server) in text and b"pliant.app" in text:
+            found["server"].append(int(entry))
+    for entry in found["server"]:
+        below = subprocess.run(["pgrep", "-P", str(entry)], capture_output=True, text=True, check=False)
+        found["decider"] += map(int, below.stdout.split())
     return found
 
 
@@ -74,6 +94,12 @@ class Client:
             base_url=plane.url, headers=headers, verify=context, limits=limits, timeout=60, trust_env=False
         )
 
+    def unbound(self, namespace):
+        """How many of its pods have no node, as the API server has them in memory."""
+        query = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=spec.nodeName%3D&resourceVersion=0"
+        kind = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+        return len(self.http.get(query, headers={"Accept": kind}).json()["items"] or ())
+
     def post(self, path, body):
         answer = self.http.post(path, json=body)
         assert answer.status_code < 300, answer.text
@@ -92,35 +118,12 @@ class Client:
         self.post(f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
 
 
-class Watch:
-    """Counts pods of a namespace that have a node."""
-
-    def __init__(self, client, namespace) -> None:
-        self.client, self.path = client, f"/api/v1/namespaces/{namespace}/pods"
-        self.bound: set[str] = set()
-        told = client.http.get(self.path).json()
-        self.version = told["metadata"]["resourceVersion"]
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        query = f"{self.path}?watch=1&resourceVersion={self.version}&timeoutSeconds=600"
-        with self.client.http.stream("GET", query, timeout=None) as lines:
-            for line in lines.iter_lines():
-                pod = json.loads(line)["object"]
-                if pod["spec"].get("nodeName"):
-                    self.bound.add(pod["metadata"]["name"])
-
-    def wait(self, wanted):
-        while len(self.bound) < wanted:
-            time.sleep(0.05)
-
-
 def bare(client, namespace, pods, nodes):
     begun = time.monotonic()
 
     def one(number):
         client.create(namespace, f"p{number}", "nobody")
-        client.bind(namespace, f"p{number}", f"n{number // 8 % nodes}")
+        client.bind(namespace, f"p{number}", f"n{number // GPUS % nodes}")
 
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(one, range(pods)))
@@ -128,89 +131,163 @@ def bare(client, namespace, pods, nodes):
 
 
 def ours(client, namespace, pods):
-    watch = Watch(client, namespace)
+    """Seconds until all are bound, and until all were made."""
     begun = time.monotonic()
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda number: client.create(namespace, f"p{number}", "pliant"), range(pods)))
     made = time.monotonic() - begun
-    watch.wait(pods)
+    wait(lambda: not client.unbound(namespace), lambda: f"{client.unbound(namespace)} pods are not bound")
     return time.monotonic() - begun, made
 
 
-def clean(plane, namespace):
-    words = [str(plane.pieces / "kubectl"), f"--kubeconfig={plane.kubeconfig}", "--namespace", namespace]
-    subprocess.run(
-        [*words, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false"],
-        check=False,
-        capture_output=True,
-    )
-    path = f"/api/v1/namespaces/{namespace}/pods?limit=1"
-    deadline = time.monotonic() + 300
-    while plane.request("GET", path)["items"]:
-        assert time.monotonic() < deadline, "pods stay"
-        time.sleep(0.5)
+def wait(condition, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(LOOK)
 
 
-def main(pods, nodes, rounds):
+def clean(client, namespace):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    names = [
+        each["metadata"]["name"] for each in client.http.get(f"{path}?resourceVersion=0").json()["items"]
+    ]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda name: client.http.delete(f"{path}/{name}?gracePeriodSeconds=0"), names))
+    wait(lambda: not client.http.get(f"{path}?limit=1").json()["items"], lambda: "pods stay")
+
+
+class Server:
+    """Of Pliant."""
+
+    def __init__(self, plane, stage) -> None:
+        self.plane, self.stage = plane, stage
+        self.largest = 0  # MiB
+        self.pids = {}
+
+    def type(self, command):
+        done = self.stage.run(f"pliant {command}")
+        assert done.code == 0, done.said
+        return done.said
+
+    def __enter__(self):
+        self.type(f"up --kubeconfig {self.plane.kubeconfig}")
+        self.pids = programs(self.plane.folder, self.stage.state)
+        return self
+
+    def __exit__(self, *_):
+        for pid in (*self.pids["server"], *self.pids["decider"]):
+            told = Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1]
+            self.largest = max(self.largest, int(told.split()[0]) // 1024)
+        for pid in self.pids["server"]:  # a `down` would first stop everything
+            os.kill(pid, signal.SIGKILL)
+
+
+def shares(before, after):
+    return json.dumps({key: round(after[key] - before.get(key, 0.0), 1) for key in after})
+
+
+def fill(client, server, pods, nodes, rounds):
+    ratios = []
+    for number in range(rounds):
+        pids = programs(server.plane.folder, server.stage.state)
+        begun = spent(pids)
+        alone = bare(client, "bare", pods, nodes)
+        first = shares(begun, spent(pids))
+        print(f"bare {alone:.1f} s", flush=True)
+        clean(client, "bare")
+        with server:
+            begun = spent(server.pids)
+            took, made = ours(client, "runai-team", pods)
+            second = shares(begun, spent(server.pids))
+            if number + 1 < rounds:
+                clean(client, "runai-team")
+        ratios.append(alone / took)
+        print(
+            f"round {number + 1}: bare {alone:.1f} s ({pods / alone:.0f}/s), Pliant {took:.1f} s "
+            f"({pods / took:.0f}/s; made in {made:.1f} s): {100 * alone / took:.0f} %\n"
+            f"  processor s: bare {first}, Pliant {second}",
+            flush=True,
+        )
+    print(f"median {100 * sorted(ratios)[len(ratios) // 2]:.0f} %", flush=True)
+
+
+def take_back(client, server, pods, parts):
+    with server:
+        begun = spent(server.pids)
+        took, _ = ours(client, "runai-team", pods)
+        print(f"filled in {took:.1f} s; {shares(begun, spent(server.pids))}", flush=True)
+        if "reclaim" in parts:
+            begun = spent(server.pids)
+            took, made = ours(client, "runai-owner", pods // 2)
+            print(
+                f"reclaim of {pods // 2} pods: {took:.1f} s ({pods // 2 / took:.0f}/s; made in {made:.1f} s)"
+                f"\n  processor s {shares(begun, spent(server.pids))}",
+                flush=True,
+            )
+        if "gang" in parts:
+            size, path = pods // 4 // GPUS, "/api/v1/namespaces/runai-gang/pods"
+            begun, since = spent(server.pids), time.monotonic()
+            words = f"--workers {size - 1} --gpu-devices-request 8 --image forever"
+            server.type(f"training pytorch submit big --project gang {words}")
+
+            def bound():
+                found = client.http.get(f"{path}?resourceVersion=0").json()["items"]
+                return sum(bool(each["spec"].get("nodeName")) for each in found)
+
+            wait(lambda: bound() == size, lambda: f"{bound()} pods of the gang are bound")
+            print(
+                f"gang of {size} x {GPUS} GPUs: {time.monotonic() - since:.1f} s"
+                f"\n  processor s {shares(begun, spent(server.pids))}",
+                flush=True,
+            )
+
+
+def main(pods, nodes, rounds, parts):
     with tempfile.TemporaryDirectory(prefix="pliant-kube-") as name:
         folder = Path(name)
         with shared(folder / "cluster") as plane:
             client = Client(plane)
             labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
-            can = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
-            for number in range(nodes):
+            can = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+
+            def add(number):
                 node = {"apiVersion": "v1", "kind": "Node", "status": {"capacity": can, "allocatable": can}}
                 annotations = {"kwok.x-k8s.io/node": "fake"}
                 node["metadata"] = {"name": f"n{number}", "labels": labels, "annotations": annotations}
                 client.post("/api/v1/nodes", node)
-            until(lambda: plane._ready(f"n{nodes - 1}"), "the nodes are ready")
-            for space in ("bare", "runai-team"):
+
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(add, range(nodes)))
+            for number in range(nodes):
+                until(lambda number=number: plane._ready(f"n{number}"), "the nodes are ready")
+            for space in ("bare", "runai-team", "runai-owner", "runai-gang"):
                 plane.add_namespace(space)
             stage = Stage(folder / "stage")
+            server = Server(plane, stage)
             try:
-                run(plane, client, stage, pods, nodes, rounds)
+                with server:
+                    for project, quota in (("team", pods // 4), ("owner", pods // 2), ("gang", pods // 4)):
+                        server.type(f"project create {project} --quota {quota}")
+                if "fill" in parts:
+                    fill(client, server, pods, nodes, rounds)
+                if {"reclaim", "gang"} & parts:
+                    take_back(client, server, pods, parts)
             finally:
                 stage.close()
-
-
-def run(plane, client, stage, pods, nodes, rounds):
-    done = stage.run(f"pliant up --kubeconfig {plane.kubeconfig}")
-    assert done.code == 0, done.said
-    stage.run("pliant project create team --quota 100000")
-    pids = programs(plane.folder, stage.state)
-
-    ratios = []
-    for number in range(rounds):
-        before = spent(pids)
-        alone = bare(client, "bare", pods, nodes)
-        between = spent(pids)
-        clean(plane, "bare")
-        time.sleep(5)
-        start = spent(pids)
-        took, made = ours(client, "runai-team", pods)
-        after = spent(pids)
-        ratios.append(alone / took)
-        share = {key: round(after[key] - start[key], 1) for key in after}
-        first = {key: round(between[key] - before[key], 1) for key in before}
-        print(
-            f"round {number + 1}: bare {alone:.1f} s ({pods / alone:.0f}/s), Pliant {took:.1f} s "
-            f"({pods / took:.0f}/s; made in {made:.1f} s): {100 * alone / took:.0f} %; "
-            f"processor s bare {json.dumps(first)}, Pliant {json.dumps(share)}",
-            flush=True,
-        )
-        clean(plane, "runai-team")
-        time.sleep(5)
-    memory = max(
-        int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
-        for pid in pids["pliant"]
-    )
-    print(f"median {100 * sorted(ratios)[len(ratios) // 2]:.0f} %; largest server process {memory} MiB")
+            print(f"largest process of the server {server.largest} MiB")
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for option, default in (("--nodes", 1000), ("--pods", 8000), ("--rounds", 3)):
+        parser.add_argument(option, type=int, default=default)
+    parser.add_argument("--parts", default="fill", help="of fill, reclaim, gang, with commas between them")
+    given = parser.parse_args()
     try:
         pieces()
     except pytest.skip.Exception as missing:
         sys.exit(f"{missing}: nothing was measured")
-    given = [int(word) for word in sys.argv[1:]]
-    main(*given, *(1000, 1000, 3)[len(given) :])
+    main(given.pods, given.nodes, given.rounds, set(given.parts.split(",")))

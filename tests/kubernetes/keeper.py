@@ -56,7 +56,7 @@ class Plane:
 
     def start(self) -> None:
         etcd, peer, port, kwok = free_ports(4)
-        self.url = f"https://127.0.0.1:{port}"
+        self.url, self.kwok_url = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{kwok}"
         self.etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
         folder = self.folder
         users = [f'{self.token},admin,admin,"system:masters"\n']

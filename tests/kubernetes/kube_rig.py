@@ -27,6 +27,7 @@ class KubeRig(Rig):
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         super().__init__()
         self.plane, self.folder = plane, folder
+        self.kubeconfig = plane.kubeconfig
         self.name = f"t{uuid.uuid4().hex[:10]}"
         labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "16384", "rig": self.name}
         plane.add_node(self.name, gpus=4, labels=labels)
@@ -52,7 +53,7 @@ class KubeRig(Rig):
         return Placement(self.name, shares, 1000, GIB)
 
     def make(self):
-        connection = Connection(self.plane.kubeconfig)
+        connection = Connection(self.kubeconfig)
         engine = KubeEngine(
             connection,
             self.name,

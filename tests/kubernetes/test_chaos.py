@@ -1,5 +1,6 @@
 """Two servers, one cluster, and all that goes wrong between them; PLIANT_SEED repeats a storm."""
 
+import http.client
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from contextlib import suppress
@@ -30,6 +32,7 @@ PATIENCE = 240.0
 GOAL = 10.0
 """Seconds from a fault's end until what runs is what is to run."""
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -157,7 +160,7 @@ class Storm:
     def _look(self) -> None:
         """All the time, whatever happens to servers."""
         while not self._over.wait(0.1):
-            with suppress(OSError, Answered, ValueError):
+            with suppress(OSError, http.client.HTTPException, Answered, ValueError):
                 pods = self.pods()
                 attempts = [AttemptId.parse(it["metadata"]["annotations"]["pliant/attempt"]) for it in pods]
                 tasks = Counter((it.workload, it.task) for it in attempts)
@@ -177,7 +180,7 @@ class Storm:
             pods = self.pods()
             nodes = len(self.plane.request("GET", "/api/v1/nodes")["items"])
             everything = self.plane.request("GET", PODS)["items"]
-        except (OSError, Answered):
+        except (OSError, http.client.HTTPException, Answered):
             return False
         running = sorted(it["metadata"]["labels"]["pliant/workload"] for it in pods)
         ready = all(
@@ -231,6 +234,21 @@ class Storm:
         time.sleep(self.dice.uniform(0, 2))
         self.keeper.restart("kube-apiserver")
         self.keeper.wait()
+        self.nodes_hear_again()
+
+    def nodes_hear_again(self) -> None:
+        """KWOK, which plays all nodes, waits up to 30 s before it asks an API server again that was away
+        several times: pods that were asked to end would stay so long, whatever the servers do."""
+
+        def hears():
+            with suppress(OSError), urllib.request.urlopen(f"{self.keeper.kwok_url}/healthz", timeout=5):
+                return True
+            return False
+
+        self.keeper.kill("kwok")
+        self.plane.request("DELETE", LEASES)  # or the new one would wait 40 s for those of the old one
+        self.keeper.restart("kwok")
+        self.until(hears, "KWOK is there")
 
     def watches_are_cut(self) -> None:
         for _ in range(3):
@@ -257,8 +275,13 @@ class Storm:
         with urllib.request.urlopen(ask, timeout=20) as answer:
             revision = json.loads(answer.read())["header"]["revision"]
         body = json.dumps({"revision": revision, "physical": True}).encode()
-        with urllib.request.urlopen(urllib.request.Request(f"{url}/compaction", body), timeout=20):
-            self.gate.expire()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{url}/compaction", body), timeout=20):
+                pass
+        except urllib.error.HTTPError as error:
+            said = error.read().decode()
+            assert "has been compacted" in said, said  # nothing was written since the last time
+        self.gate.expire()
         self.work()
 
     def node_goes(self) -> None:

@@ -10,6 +10,7 @@ from lightkube import ApiError
 from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER
+from pliant.model.fact import NodeLost, NodeSeen
 from tests.engines.contract import A, EngineContract
 from tests.kubernetes.control_plane import Answered
 from tests.kubernetes.gate import Gate
@@ -96,6 +97,39 @@ def test_a_pod_that_has_ended_stays_until_that_is_recorded(rig):
     assert rig.pod(A) is not None
     rig.engine.recorded(A)
     rig.until(lambda: rig.pod(A) is None, "it goes")
+
+
+def add_node(rig):
+    rig.plane.add_node(rig.name, gpus=4, labels={"rig": rig.name, "nvidia.com/gpu.memory": "16384"})
+
+
+def nodes(rig):
+    return [fact.node for fact in list(rig.seen) if isinstance(fact, NodeSeen)]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, when):
+    """The scheduler has taken it for lost: it would run beside its next attempt, on GPUs given to others."""
+    rig.seen = []
+    sink, rig.engine._sink = rig.engine._sink, lambda fact: (rig.seen.append(fact), sink(fact))
+    node = f"/api/v1/nodes/{rig.name}"
+    if when == "before":
+        rig.run(A, rig.stubborn())
+    rig.plane.request("DELETE", node)
+    rig.until(lambda: NodeLost(rig.name) in rig.seen, "the node is gone")
+    if when == "meanwhile":
+        rig.start(A, rig.stubborn())
+        assert rig.end(A).lost
+        assert rig.pod(A) is None
+    add_node(rig)
+    rig.until(lambda: nodes(rig), "it is back")
+    if when == "meanwhile":
+        return
+    rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is asked to end")
+    assert sum(gpu.foreign for gpu in nodes(rig)[-1].gpus) == 1, "its GPU is not free"
+    rig.destroy(A)
+    assert rig.end(A).lost
+    rig.until(lambda: not any(gpu.foreign for gpu in nodes(rig)[-1].gpus), "now it is")
 
 
 @pytest.mark.parametrize("namespace", ["forget", "other"])

@@ -1,17 +1,20 @@
 """Pods that others made and that name us as their scheduler: told, started, taken away, left alone."""
 
+import json
+import random
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
-from pliant.engines.kube.names import namespace_of
+from pliant.engines.kube.names import FINALIZER, namespace_of
 from pliant.model.fact import NodeSeen, WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start, Stop
 from pliant.model.workload import Attempt, AttemptId
 from tests.engines.contract import GIB
 from tests.kubernetes.control_plane import Answered, until
+from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
 
 
@@ -148,10 +151,11 @@ def test_a_bare_pod_is_told_bound_and_ended(rig):
     assert row.priority_class == "high" and row.backoff_limit == 0
     attempt = rig.begin(row)
     until(lambda: rig.started(attempt), "it runs")
-    assert rig.plane.get(f"{rig.pods}/alone")["spec"]["nodeName"] == rig.name
+    pod = rig.plane.get(f"{rig.pods}/alone")
+    assert pod["spec"]["nodeName"] == rig.name and "finalizers" not in pod["metadata"]
+    assert pod["metadata"]["labels"]["pliant/workload"] == row.id
     rig.stop_it(attempt)
     assert rig.end(attempt).stopped
-    assert not rig.gone(), "its end is not recorded"
     rig.engine.recorded(attempt)
     until(lambda: rig.gone() == [uid], "it is gone for good")
 
@@ -177,6 +181,7 @@ def test_pods_of_a_job_are_one_workload_each_pod_for_itself(rig):
     first = rig.begin(row, "task-0")
     until(lambda: rig.started(first), "one runs")
     rig.one(ready=1)
+    assert rig.plane.get(f"{rig.pods}/train-a")["metadata"]["finalizers"] == [FINALIZER]
     rig.stop_it(first)
     rig.end(first)
     rig.engine.recorded(first)
@@ -588,7 +593,7 @@ def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):
     uid = rig.add("alone")
     row = rig.one()
     attempt = rig.begin(row)
-    rig.known[attempt] = Attempt(attempt, rig.place(0), rig.epoch, "decision-1", 0)
+    rig.known[attempt] = Attempt(attempt, rig.place(0), rig.epoch, "decision-1", 0, started=0)
     until(lambda: rig.started(attempt), "it runs")
     rig.drop()
     rig.open()
@@ -599,7 +604,30 @@ def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):
     rig.open()
     assert rig.end(attempt).lost
     rig.engine.recorded(attempt)
-    until(lambda: rig.gone() == [uid], "its maker has deleted it")
+    until(lambda: WorkListed("kube", frozenset()) in rig.facts, "it is gone")
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_binding_that_a_busy_api_server_refuses_is_tried_again(rig, owned):
+    """Or has carried out before it answered with an error: then the watch tells."""
+    gate = Gate(rig.plane.url, rig.plane.folder / "certificates", random.Random(3))
+    said = json.loads(rig.plane.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["server"] = gate.url
+    rig.kubeconfig = rig.folder / "kubeconfig"
+    rig.kubeconfig.write_text(json.dumps(said))
+    try:
+        rig.open()
+        owner = rig.add_job("train") if owned else None
+        rig.add("busy", owner=owner)
+        row = rig.one()
+        gate.trouble(1.0)
+        attempt = rig.begin(row)
+        until(lambda: {409, 429, 500} <= set(gate.injected), "it is refused for each reason")
+        gate.trouble(0.0)
+        until(lambda: rig.started(attempt), "it runs")
+        assert not rig.ends(attempt)
+    finally:
+        gate.close()
 
 
 def test_a_start_whose_pod_has_gone_is_lost(rig):

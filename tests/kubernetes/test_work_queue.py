@@ -40,6 +40,26 @@ def test_one_that_comes_later_is_done_sooner_if_that_is_asked_for():
     queue.close()
 
 
+def test_what_failed_is_due_at_once_when_its_hindrance_is_gone():
+    done, hindered = [], threading.Event()
+
+    def work(key):
+        done.append(key)
+        if key == "hindered" and not hindered.is_set():
+            raise OSError("no")
+
+    queue = WorkQueue(work, 1)
+    queue.add("well")
+    queue.add("hindered")
+    until(lambda: len(done) == 6, "it is tried again in 3.2 s")
+    hindered.set()
+    queue.hurry()
+    queue.hurry()
+    queue.add("last")
+    until(lambda: done[6:] == ["hindered", "last"], "it is done at once, and only once")
+    queue.close()
+
+
 def test_thousands_that_wait_cost_those_that_are_due_nothing():
     """Processor time: a look through what waits for each of them took 40 times as long."""
     done = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -25,6 +26,7 @@ from lightkube.types import PatchType
 from pliant.control.ports import StaleEpoch
 from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
+from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId
 
 T = TypeVar("T")
@@ -131,6 +133,20 @@ class Cluster:
                 return None
             raise
 
+    def take(self, pod: Seen, attempt: AttemptId, place: Placement) -> Seen | None:
+        """As `claim` and `bind` in one request; None if it is gone or bound. An API server before 1.35 leaves
+        out the labels of a binding, so the annotations say whose it is."""
+        notes = {CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
+        labels = {CLUSTER: self.name, WORKLOAD: attempt.workload}
+        metadata = {"name": pod.name, "uid": pod.uid, "annotations": notes, "labels": labels}
+        try:
+            self._bind(pod, metadata, place.node)
+        except ApiError as error:
+            if status_of(error) in (404, 409):
+                return None
+            raise
+        return replace(pod, node=place.node, cluster=self.name, attempt=attempt, gpus=place.uuids)
+
     def annotate(self, pod: Seen, notes: Mapping[str, str]) -> None:
         change = {"metadata": {"uid": pod.uid, "annotations": dict(notes)}}
         self._unless_past(
@@ -188,12 +204,12 @@ class Cluster:
 
     def bind(self, pod: Seen, node: str) -> None:
         """Does nothing if it is gone, bound, or another one by now: the watch tells."""
-        binding = made(
-            PodBinding,
-            {"metadata": {"name": pod.name, "uid": pod.uid}, "target": {"kind": "Node", "name": node}},
-        )
+        self._unless_past(lambda: self._bind(pod, {"name": pod.name, "uid": pod.uid}, node))
+
+    def _bind(self, pod: Seen, metadata: Mapping[str, Any], node: str) -> None:
+        binding = made(PodBinding, {"metadata": metadata, "target": {"kind": "Node", "name": node}})
         with suppress(msgspec.ValidationError):  # the answer is a Status, which lightkube reads as a Binding
-            self._unless_past(lambda: self.client.create(binding, pod.name, namespace=pod.namespace))
+            self.client.create(binding, pod.name, namespace=pod.namespace)
 
     def evict(self, pod: Seen, grace: int | None) -> bool:
         """Ask it to end in `grace` seconds (None: its own); False if a disruption budget forbids it now."""

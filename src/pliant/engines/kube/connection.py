@@ -9,7 +9,23 @@ from pathlib import Path
 import httpx2
 from lightkube import Client, KubeConfig
 from lightkube.config.client_adapter import verify_cluster
+from lightkube.core.decoders import decode_list, decode_watch_event
 from lightkube.core.exceptions import ConfigError
+from lightkube.models.meta_v1 import Status
+from lightkube.resources.authorization_v1 import SelfSubjectAccessReview
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import (
+    Event,
+    Namespace,
+    Node,
+    Pod,
+    PodBinding,
+    PodEviction,
+    PodStatus,
+    Secret,
+    Service,
+)
+from lightkube.resources.scheduling_v1 import PriorityClass
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would note every request
 
@@ -19,6 +35,32 @@ SERVER_SECONDS = 20
 
 SILENCE = SERVER_SECONDS + 10.0
 """Seconds without a word after which a watch is taken for lost; lightkube alone would wait for ever."""
+
+
+KINDS: tuple[type, ...] = (
+    Event,
+    Lease,
+    Namespace,
+    Node,
+    Pod,
+    PodBinding,
+    PodEviction,
+    PodStatus,
+    PriorityClass,
+    Secret,
+    SelfSubjectAccessReview,
+    Service,
+    Status,
+)
+"""All that is read and written by several threads."""
+
+
+def learn() -> None:
+    """msgspec learns a kind when the first of it is read, and the process crashes if a second thread reads
+    one meanwhile."""
+    for kind in KINDS:
+        decode_list(b'{"items": []}', kind)
+    decode_watch_event(b'{"type": "", "object": {}}')
 
 
 class Unreachable(ValueError):
@@ -64,6 +106,7 @@ class Connection:
             if config is None or config.user is None:
                 raise ConfigError("it has no current context with a user")
             self._transport = Transport(verify_cluster(config.cluster, config.user, config.abs_file))
+            learn()
             timeout = httpx2.Timeout(SECONDS)
             self.client = Client(config, timeout=timeout, transport=self._transport, trust_env=False)
         except (ConfigError, OSError, KeyError, ValueError, AssertionError) as error:

@@ -19,10 +19,11 @@ from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
+from pliant.engines.kube.nodes import name_of
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.parts import USE, Parts, Sharing, in_parts
-from pliant.engines.kube.pods import Seen, refusal, seen
-from pliant.engines.kube.runs import Run, Steps
+from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
+from pliant.engines.kube.runs import ByWorkload, Run, Steps
 from pliant.engines.kube.session import PodTunnels, begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
@@ -40,11 +41,6 @@ OPEN_SECONDS = 10.0
 """`open` returns after that even if pods that nobody knows have not ended; until then they count as used."""
 
 
-def wall_clock() -> int:
-    """Ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class KubeEngine(Afar):
     """See control.ports.Engine. The truth is on the cluster: a new object over it goes on."""
 
@@ -57,7 +53,7 @@ class KubeEngine(Afar):
         *,
         nodes: Mapping[str, str] | None = None,
         project_name: Callable[[str], str] = str,
-        clock: Callable[[], int] = wall_clock,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         scheduler: str = SCHEDULER,
         sharing: Sharing | None = None,
         images: Mapping[str, str] | None = None,
@@ -71,8 +67,8 @@ class KubeEngine(Afar):
         self._secrets = SealedSecrets(self._cluster)
         self._clock, self._project_name = clock, project_name
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
-        self._runs: dict[AttemptId, Run] = {}
-        self._pods: dict[tuple[str, str], Seen] = {}  # those that live, and all of ours
+        self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
+        self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # those that live, and all of ours
         self._book = NodeBook(self._report, self._scheduled, self._holds, self.name)
         self._parts = parts = Parts(self._cluster, sharing, self._shared)
         self._forgotten: set[str] = set()  # workloads
@@ -111,13 +107,15 @@ class KubeEngine(Afar):
         self._cluster.raise_epoch(self._epoch)
         for attempt in known:
             if attempt.exit is None:
-                grace = None if attempt.stop_ordered is None else 0
-                self._runs[attempt.id] = Run(attempt.id, attempt.placement, grace=grace)
+                grace, began = None if attempt.stop_ordered is None else 0, attempt.started is not None
+                run = self._run(attempt.id, attempt.placement)
+                run.grace, run.gone = grace, began  # until its pod is listed
                 self._book.place(attempt.id, attempt.placement.node, attempt.placement.uuids)
         self._pod_watch.open()
         self._end_strays()
         self._node_watch.open()
         for run in sorted(self._runs.values(), key=lambda run: run.id):
+            run.lost = run.place.node not in self._book
             if run.pod is not None:
                 self._steps.tell(run, run.pod)
         self._waiting.open()
@@ -136,7 +134,7 @@ class KubeEngine(Afar):
         strays = [pod for pod in self._pods.values() if self._stray(pod)]
         for pod in strays:
             log.warning("ends pod %s/%s: its attempt %s is not known", pod.namespace, pod.name, pod.attempt)
-            self._end_stray(pod)
+            self._steps.end_stray(pod)
         while time.monotonic() < deadline:
             if not any(pod.lives and self._stray(pod) for pod in list(self._pods.values())):
                 return
@@ -161,17 +159,21 @@ class KubeEngine(Afar):
     def start(self, order: Start) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt, order.placement))
+                run = self._run(order.attempt, order.placement)
                 run.order, run.place = order, order.placement
+                run.lost = order.placement.node not in self._book  # it went while the order was on its way
                 run.answers += run.exit is not None
                 if run.exit is None:
                     self._book.place(order.attempt, order.placement.node, order.placement.uuids)
             self._look_at(order.attempt)
 
+    def _run(self, attempt: AttemptId, place: Placement) -> Run:
+        return self._runs.get(attempt) or self._runs.put(attempt, Run(attempt, place))
+
     def stop(self, order: Stop) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt, Placement(order.node)))
+                run = self._run(order.attempt, Placement(order.node))
                 run.grace = order.grace if run.grace is None else run.grace
                 run.answers += run.exit is not None
             self._look_at(order.attempt)
@@ -216,7 +218,7 @@ class KubeEngine(Afar):
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """The pod shows it, as soon as its node has heard."""
         with self._lock:
-            self._runs.setdefault(attempt, Run(attempt, Placement(""))).document = document
+            self._run(attempt, Placement("")).document = document
         self._look_at(attempt)
 
     def logs(
@@ -229,20 +231,17 @@ class KubeEngine(Afar):
         timestamps: bool = False,
     ) -> Iterator[bytes]:
         """`since` is rounded to whole seconds, in which the cluster counts."""
-        wanted = {
-            "follow": follow,
-            "tail_lines": tail,
-            "since": None if since is None else max(1, -(-(self._clock() - since) // 1000)),
-            "timestamps": timestamps,
-        }
-        return log_of(self._cluster.client, partial(self._pod, attempt), self._over(attempt), wanted)
+        age = None if since is None else self._clock() - since
+        way = (self._cluster.client, partial(self._pod, attempt), self._over(attempt))
+        return log_of(*way, follow=follow, tail=tail, age=age, timestamps=timestamps)
 
     def _pod(self, attempt: AttemptId) -> Seen | None:
         with self._lock:
             run = self._runs.get(attempt)
             if run is not None:
                 return run.pod
-            found = (pod for pod in self._pods.values() if self._ours(pod) and pod.attempt == attempt)
+            mine = self._pods.of(attempt.workload)
+            found = (pod for pod in mine if self._ours(pod) and pod.attempt == attempt)
             return None if attempt.workload in self._forgotten else next(found, None)
 
     def _over(self, attempt: AttemptId) -> Callable[[], bool]:
@@ -272,13 +271,14 @@ class KubeEngine(Afar):
 
     def forget(self, workload: Workload) -> None:
         with self._lock:
-            mine = [run for run in self._runs.values() if run.id.workload == workload.id]
+            mine = self._runs.of(workload.id)
             if any(run.exit is None and (run.pod is not None or run.order is not None) for run in mine):
                 raise ValueError(f"something of workload {workload.name} still runs: stop it first")
             self._forgotten.add(workload.id)
             for run in mine:
-                del self._runs[run.id]
-        self._look_at(("forget", "workload", workload.id))  # no pair: those are pods, of any name
+                self._runs.take(run.id)
+        made = workload.origin is None or not workload.origin.makes  # pods that others made have no secrets
+        self._look_at(("forget", workload.id, made))  # no pair: those are pods, of any name
 
     # ---- what is to be done ----
 
@@ -291,23 +291,24 @@ class KubeEngine(Afar):
             case AttemptId():
                 run = self._runs.get(key)
                 return None if run is None else self._steps.take(run)
-            case ("forget", _, str(workload)):
-                for each in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
-                    (self._cluster.release if each.found else self._cluster.remove)(each)
-                self._secrets.forget(workload)
+            case ("forget", str(workload), bool(made)):
+                with self._lock:
+                    mine = [pod for pod in self._pods.of(workload) if self._ours(pod)]
+                self._steps.forget(workload, mine, made=made)
             case (str(device),):
                 return self._parts.tend(device)
             case (str(namespace), str(name)):
                 pod = self._pods.get((namespace, name))
                 if pod is not None and self._stray(pod):
-                    return self._end_stray(pod)
+                    return self._steps.end_stray(pod)
         return None
 
     def _ours(self, pod: Seen) -> bool:
         return pod.cluster == self._cluster.name
 
     def _scheduled(self, pod: Seen) -> bool:
-        return self._ours(pod) and pod.attempt in self._runs
+        run = self._runs.get(pod.attempt) if self._ours(pod) and pod.attempt is not None else None
+        return run is not None and not run.lost
 
     def _holds(self, pod: Seen) -> bool:
         return bool(pod.holds) and self._ours(pod)
@@ -323,9 +324,6 @@ class KubeEngine(Afar):
                 device in gpus for gpus in strays
             )
 
-    def _is_of(self, pod: Seen, workload: str) -> bool:
-        return self._ours(pod) and pod.attempt is not None and pod.attempt.workload == workload
-
     def _stray(self, pod: Seen) -> bool:
         """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
         if not self._ours(pod) or pod.attempt is None or pod.attempt in self._runs:
@@ -333,15 +331,6 @@ class KubeEngine(Afar):
         if pod.found:  # it is its maker's: it goes when that deletes it
             return pod.deleting and not pod.lives and FINALIZER in pod.finalizers
         return pod.lives or pod.deleting or pod.attempt.workload in self._forgotten
-
-    def _end_stray(self, pod: Seen) -> float | None:
-        if pod.found:
-            self._cluster.release(pod)
-        elif not pod.lives:
-            self._cluster.remove(pod)
-        elif not pod.deleting and not self._cluster.evict(pod, None):
-            return 1.0
-        return None
 
     # ---- what the watches tell ----
 
@@ -354,6 +343,8 @@ class KubeEngine(Afar):
         for each, pod in found:
             self._see_pod(each, there=True)
             self._waiting.see(each, pod, there=True)
+        if self._queue is not None:
+            self._queue.hurry()
 
     def _pod_changed(self, there: bool, pod: Pod) -> None:
         found = seen(pod)
@@ -364,9 +355,9 @@ class KubeEngine(Afar):
         key = (pod.namespace, pod.name)
         ours = self._ours(pod)
         with self._lock:
-            before = self._pods.pop(key, None)
+            before = self._pods.take(key)
             if there and (ours or pod.lives):
-                self._pods[key] = pod
+                self._pods.put(key, pod)
             self._book.pod(before, pod, there=there)
             run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
             if run is not None and (run.pod is None or run.pod.uid == pod.uid):
@@ -387,14 +378,23 @@ class KubeEngine(Afar):
         there = {name_of(node) for node in nodes}
         with self._lock:
             for gone in self._book.names() - there:
-                self._book.node(gone, None)
+                self._lose(gone)
         for node in nodes:
             self._node_changed(True, node)
 
     def _node_changed(self, there: bool, node: KubeNode) -> None:
         with self._lock:
-            self._book.node(name_of(node), node if there else None)
+            if there:
+                self._book.node(name_of(node), node)
+            else:
+                self._lose(name_of(node))
 
-
-def name_of(node: KubeNode) -> str:
-    return (node.metadata and node.metadata.name) or ""
+    def _lose(self, node: str) -> None:
+        """The scheduler gives up what ran there: it ends, and counts as foreign until it has, should the node
+        come back."""
+        self._book.node(node, None)
+        for run in self._runs.values():
+            if run.place.node == node and run.exit is None:
+                run.lost = True
+                self._book.ended(run.id, node)
+                self._look_at(run.id)

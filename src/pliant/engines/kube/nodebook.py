@@ -31,6 +31,9 @@ class NodeBook:
         self._foreign: dict[str, frozenset[str]] = {}  # devices that stand for those of other pods
         self._told: dict[str, Node] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
     def names(self) -> frozenset[str]:
         return frozenset(self._nodes)
 

@@ -21,6 +21,10 @@ def uuids(name: str, count: int) -> tuple[str, ...]:
     return tuple(f"{name}/gpu-{index}" for index in range(count))
 
 
+def name_of(node: KubeNode) -> str:
+    return (node.metadata and node.metadata.name) or ""
+
+
 def gpu_count(node: KubeNode) -> int:
     can = (node.status and node.status.allocatable) or {}
     return count_of(can.get(GPU_RESOURCE, "0"))

@@ -81,6 +81,11 @@ class Offer:
     wrong: str  # why it cannot be taken in; empty: it can
 
     @property
+    def alone(self) -> bool:
+        """Nobody makes such a pod again, and it belongs to no others."""
+        return self.owner is None and self.together is None
+
+    @property
     def source(self) -> str:
         """What it shares with all pods that came from the same place."""
         group = f"{self.pod.namespace}/{self.together.api}/{self.together.name}" if self.together else ""

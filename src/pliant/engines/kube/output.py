@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from httpx2 import HTTPError
@@ -20,15 +20,22 @@ def log_of(
     client: Client,
     pod_of: Callable[[], Seen | None],
     over: Callable[[], bool],
-    wanted: Mapping[str, Any],
+    *,
+    follow: bool,
+    tail: int | None,
+    age: int | None,
+    timestamps: bool,
 ) -> Iterator[bytes]:
-    """Lines; with `follow` b'' while there is none. `wanted` is what lightkube's `Client.log` is told."""
-    follow = bool(wanted["follow"])
+    """Lines, of the last `age` ms; with `follow` b'' while there is none."""
+    since = None if age is None else max(1, -(-age // 1000))
+    wanted: dict[str, Any] = {"tail_lines": tail, "since": since, "timestamps": timestamps}
     while True:
         ended, pod = over(), pod_of()
         if pod is not None and pod.node:
             try:
-                lines = client.log(pod.name, namespace=pod.namespace, container=pod.main, **wanted)
+                lines = client.log(
+                    pod.name, namespace=pod.namespace, container=pod.main, follow=follow, **wanted
+                )
                 break
             except ApiError as error:
                 if error.status.code not in (400, 404):  # not started yet; gone

@@ -112,11 +112,16 @@ class Seen:
         return not (self.over or self.confirmed or (self.deleting and not self.node))
 
 
+def workload_of(pod: Seen) -> str:
+    """Empty: it belongs to none of any server's."""
+    return pod.attempt.workload if pod.attempt is not None else ""
+
+
 def seen(pod: Pod) -> Seen:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     assert metadata is not None and spec is not None
     labels, notes = metadata.labels or {}, metadata.annotations or {}
-    attempt = notes.get(ATTEMPT)
+    attempt, cluster = notes.get(ATTEMPT), labels.get(CLUSTER) or notes.get(CLUSTER, "")
     phase = (status and status.phase) or "Pending"
     name = MAIN if any(each.name == MAIN for each in spec.containers) else spec.containers[0].name
     statuses = (status and status.containerStatuses) or []
@@ -130,8 +135,8 @@ def seen(pod: Pod) -> Seen:
         metadata.name or "",
         metadata.uid or "",
         spec.nodeName or "",
-        labels.get(CLUSTER, ""),
-        _attempt_of(attempt) if attempt and CLUSTER in labels else None,
+        cluster,
+        _attempt_of(attempt) if attempt and cluster else None,
         tuple(filter(None, notes.get(GPUS, "").split(","))),
         _amount(spec.containers, spec.initContainers or [], spec.overhead or {}),
         over,

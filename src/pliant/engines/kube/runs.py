@@ -1,8 +1,10 @@
 """One attempt: what was ordered of it, what the cluster shows, and the next step that follows from both."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
@@ -15,6 +17,9 @@ from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Placement
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Exit
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 LOOK = 2.0
 """Seconds after which a step is looked at again whatever the watches tell."""
@@ -44,12 +49,40 @@ class Run:
     gone: bool = False  # it was there, and is no longer
     told: bool = False  # that it started
     refused: End | None = None  # why it will never start
+    lost: bool = False  # with its node: the scheduler has given it up, even if the node comes back
     exit: Exit | None = None  # reported
     recorded: bool = False  # its end is on the server's disk
     tries: int = 0  # looks for a pod that somebody else is to make
     document: Document | None = None  # what its workload has, as it was told last
     shown: Document | None = None  # what its pod shows of that
     answers: int = 0  # orders that came after the end and have not been answered with it
+
+
+class ByWorkload(dict[K, V]):
+    """Those of one workload are found without a look at all others: there may be ten thousand."""
+
+    def __init__(self, workload: Callable[[V], str]) -> None:
+        super().__init__()
+        self._workload = workload
+        self._keys: defaultdict[str, set[K]] = defaultdict(set)  # by workload
+
+    def put(self, key: K, value: V) -> V:
+        self.take(key)
+        self[key] = value
+        self._keys[self._workload(value)].add(key)
+        return value
+
+    def take(self, key: K) -> V | None:
+        value = self.pop(key, None)
+        if value is not None:
+            workload = self._workload(value)
+            self._keys[workload].discard(key)
+            if not self._keys[workload]:
+                del self._keys[workload]
+        return value
+
+    def of(self, workload: str) -> list[V]:
+        return [self[key] for key in self._keys.get(workload, ())]
 
 
 class Steps:
@@ -91,7 +124,7 @@ class Steps:
             run.shown = run.document
         if pod.stuck and run.refused is None:
             run.refused = End(error=pod.stuck)
-        if run.grace is not None or run.refused is not None:
+        if run.grace is not None or run.refused is not None or run.lost:
             if pod.deleting:
                 return None
             grace = seconds(run.grace or 0) if pod.node else 0
@@ -106,6 +139,23 @@ class Steps:
             return LOOK
         return None
 
+    def end_stray(self, pod: Seen) -> float | None:
+        """Of a pod that nobody knows; seconds until it is to be tried again."""
+        if pod.found:
+            self._cluster.release(pod)
+        elif not pod.lives:
+            self._cluster.remove(pod)
+        elif not pod.deleting and not self._cluster.evict(pod, None):
+            return BUDGET
+        return None
+
+    def forget(self, workload: str, pods: list[Seen], *, made: bool) -> None:
+        """`made`: by us, with secrets."""
+        for each in pods:
+            (self._cluster.release if each.found else self._cluster.remove)(each)
+        if made:
+            self._secrets.forget(workload)
+
     def tell(self, run: Run, pod: Seen) -> bool:
         """Report what it shows; True once it has ended."""
         ran = pod.since is not None or (pod.end is not None and pod.end.known and not pod.end.error)
@@ -118,7 +168,7 @@ class Steps:
 
     def _without(self, run: Run) -> float | None:
         """There is no pod of it."""
-        if run.gone or run.grace is not None or run.refused is not None:
+        if run.gone or run.grace is not None or run.refused is not None or run.lost:
             self._end(run)
         elif run.order is not None:
             try:
@@ -138,6 +188,8 @@ class Steps:
         it is `gone`."""
         if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(run, order)
+        if self._parts.in_the_way(order.placement):
+            return None
         claimed = self._waiting.claim(order)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES

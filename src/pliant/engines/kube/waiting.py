@@ -26,6 +26,9 @@ REFUSED = "PliantRefused"
 WAITS = "Unschedulable"
 """Reason in the condition of one that waits, by which autoscalers know it."""
 
+SETTLED = 1.0
+"""Seconds that a pod waits before it is told why: most are bound by then, and each word is a request."""
+
 LISTED = ("listed",)
 Key = tuple[str, str]
 
@@ -54,20 +57,22 @@ class WaitingPods:
         self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
         self._warned: dict[str, str] = {}  # uid of a pod -> what it was told
         self._queue: WorkQueue | None = None
+        self._words: WorkQueue | None = None  # keys are workloads whose pods are told why they wait
 
     def open(self) -> None:
         """Tell of all that was seen until now, the oldest first."""
         queue = WorkQueue(self._work, 1)
         with self._lock:
-            self._queue = queue
+            self._queue, self._words = queue, WorkQueue(self._tell_why, 1)
             ages = {uid: min(map(_age, it.offers.values())) for uid, it in self._sources.items()}
         for uid in sorted(ages, key=lambda uid: ages[uid]):
             queue.add(uid)
         queue.add(LISTED)
 
     def close(self) -> None:
-        if self._queue is not None:
-            self._queue.close()
+        for queue in (self._queue, self._words):
+            if queue is not None:
+                queue.close()
 
     def see(self, seen: Seen, pod: Pod, *, there: bool) -> None:
         """It was seen, or seen to be gone."""
@@ -98,19 +103,26 @@ class WaitingPods:
                 queue.add(uid)
 
     def claim(self, order: Start) -> Seen | None:
-        """A pod for that start, marked with its attempt; None if none waits."""
+        """A pod for that start, marked with its attempt; None if none waits. One that stands alone is bound
+        too: no other could ever be taken for it, so it needs no finalizer."""
         group = order.attempt.task.rpartition("-")[0]
         with self._lock:
             waiting = self._waiting(order.workload.id, group)
             if not waiting:
                 return None
-            chosen = waiting[0].pod
+            chosen, alone = waiting[0].pod, waiting[0].alone
             key = (chosen.namespace, chosen.name)
             self._taken.add(key)
-        claimed = self._cluster.claim(chosen, order.attempt, order.placement.uuids)
-        if claimed is None:
-            with self._lock:
-                self._taken.discard(key)
+        claimed = None
+        try:
+            if alone:
+                claimed = self._cluster.take(chosen, order.attempt, order.placement)
+            else:
+                claimed = self._cluster.claim(chosen, order.attempt, order.placement.uuids)
+        finally:
+            if claimed is None:
+                with self._lock:
+                    self._taken.discard(key)
         return claimed
 
     def _waiting(self, workload: str, group: str) -> list[Offer]:
@@ -132,8 +144,8 @@ class WaitingPods:
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
         with self._lock:
             self._said[workload] = (why, taken)
-        if why and self._queue is not None:
-            self._queue.add(("said", workload))
+        if why and self._words is not None:
+            self._words.add(workload, SETTLED if taken else 0.0)
 
     def _work(self, key: Hashable) -> float | None:
         match key:
@@ -141,19 +153,20 @@ class WaitingPods:
                 with self._lock:
                     there = frozenset(self._told)
                 self._report(WorkListed(self._engine, there))
-            case ("said", str(workload)):
-                with self._lock:
-                    why, taken = self._said.get(workload, ("", True))
-                    pods = [
-                        it.pod for source in self._of(workload) for it in source.offers.values() if it.waits
-                    ]
-                for pod in pods if why else ():
-                    if taken:
-                        self._cluster.explain(pod, WAITS, why)
-                    else:
-                        self._warn(pod, why)
             case str(uid):
                 return self._look(uid)
+        return None
+
+    def _tell_why(self, key: Hashable) -> float | None:
+        workload = str(key)
+        with self._lock:
+            why, taken = self._said.get(workload, ("", True))
+            pods = [it.pod for source in self._of(workload) for it in source.offers.values() if it.waits]
+        for pod in pods if why else ():
+            if taken:
+                self._cluster.explain(pod, WAITS, why)
+            else:
+                self._warn(pod, why)
         return None
 
     def _look(self, uid: str) -> float | None:

@@ -41,6 +41,14 @@ class WorkQueue:
                 self._waiting[key] = due
                 self._push(key, due)
 
+    def hurry(self) -> None:
+        """What has failed is due now: what was in its way may be gone."""
+        with self._condition:
+            failed = list(self._failures)
+            self._failures.update(dict.fromkeys(failed, 0))
+        for key in failed:
+            self.add(key)
+
     def close(self) -> None:
         """Wait for the work in hand; what waits is dropped."""
         with self._condition:
@@ -54,9 +62,11 @@ class WorkQueue:
             again: float | None = None
             try:
                 again = self._work(key)
-                self._failures.pop(key, None)
+                with self._condition:
+                    self._failures.pop(key, None)
             except Exception as error:  # noqa: BLE001 - what is wrong with one key must not stop the others
-                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                with self._condition:
+                    failures = self._failures[key] = self._failures.get(key, 0) + 1
                 again = min(FIRST * 2 ** (failures - 1), LAST)
                 log.warning("%s: %s; again in %.1f s", key, error, again)
             with self._condition:
