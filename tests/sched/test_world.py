@@ -1,5 +1,6 @@
 """The world: rows in any order, sums that follow, contradictions that are named and kept apart."""
 
+import gc
 import random
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.reason import SetAside
 from pliant.model.tenancy import Quota
 from pliant.model.workload import TaskPhase
-from pliant.sched.cycle import decide
+from pliant.sched.cycle import decide, unswept
 from pliant.sched.settings import Settings
 from pliant.sched.world.faults import DeviceFaults, faults
 from pliant.sched.world.membership import STRETCHED, WANTING
@@ -283,3 +284,13 @@ def test_a_gpu_that_others_begin_to_use():
     t.submit("y a g1")
     t.settle()
     assert t.rows() == ["x Running 1 n1", "y Pending 0"]
+
+
+def test_who_asks_for_it_has_no_search_for_garbage_until_it_is_through_with_the_plan():
+    scene = world("n1:2", "a=1", "x a g1", "y a g1")
+    assert gc.isenabled()
+    with unswept():
+        assert len(decide(scene.world(), 100_000_000, Settings()).starts) == 2
+        assert not gc.isenabled(), "the answer is not sent yet"
+    decide(scene.world(), 100_000_000, Settings())
+    assert gc.isenabled()

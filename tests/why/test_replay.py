@@ -19,9 +19,11 @@ from pliant.control.errors import NotFound
 from pliant.control.loop import Loop
 from pliant.control.recording import Cycled
 from pliant.model.machine import Placement, Share
-from pliant.model.workload import Kind, Launch, Request, SeenFolder, Task, TaskGroup, Workload
+from pliant.model.reason import Hastened
+from pliant.model.workload import Kind, Launch, Request, SeenFolder, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.plan import Decision, StartIntent, Verb
 from pliant.store.redact import redacted
-from pliant.store.rerun import Unreadable, lines_of, rerun
+from pliant.store.rerun import Unreadable, canonical, lines_of, rerun
 from pliant.store.ring import Ring
 from tests.control.stage import Stage
 
@@ -64,6 +66,15 @@ def stage(tmp_path):
     made.project("team-a", 4)
     yield made
     made.store.close()
+
+
+def test_a_checksum_is_made_of_what_it_was_made_of_in_older_versions():
+    place = Placement("n1", (Share("n1.0"),))
+    row = Task("w", "main-0", "main", 0, TaskPhase.ORDERED, place, place, attempt=2)
+    where = ["Placement", "n1", [["Share", "n1.0", 1000, 0, ""]], 0, 0]
+    assert canonical(StartIntent(row, place, 3)) == [["w", "main-0", 2], where, 3]
+    moved = Decision(Verb.MOVE, "hasten", "w", ("main-0",), 1000, 1000, Hastened("n1", "n2"))
+    assert canonical(moved) == ["move", "hasten", "w", ["main-0"], 1000, 1000, ["Hastened", "n1", "n2"], ""]
 
 
 def test_every_cycle_gives_the_same_plan_again(stage, tmp_path):

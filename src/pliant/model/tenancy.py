@@ -27,6 +27,9 @@ class Quota:
     preempt_min_runtime: int | None = None  # ms safe from higher priorities of its project; None: likewise
 
 
+NO_QUOTA = Quota()
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """Ends workloads that overstay, in ms; None: no limit."""
@@ -52,7 +55,10 @@ class Queue:
 
     def quota(self, pool: str = DEFAULT_POOL) -> Quota:
         """Its quota in one pool; nothing but over quota where none was set."""
-        return next((quota for name, quota in self.quotas if name == pool), Quota())
+        for name, quota in self.quotas:
+            if name == pool:
+                return quota
+        return NO_QUOTA
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ class Request:
     gpu_memory_limit: int = 0
     owner: str = ""  # account with whose parts alone it shares a device; empty: with parts without an owner
 
+    # Written out: each workload's is looked up by what it asks for, and mypyc compiles none that is derived.
+    def __hash__(self) -> int:
+        limits = self.portion_limit, self.gpu_memory_limit, self.owner
+        return hash((self.devices, self.portion, self.gpu_memory, self.cpu, self.memory, *limits))
+
     @property
     def shared(self) -> bool:
         """True if it can share its devices with others."""

@@ -50,12 +50,12 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
 
     A function: the same world, instant and settings give the same plan, whatever the hash seed.
     """
-    with _unswept():
+    with unswept():
         return _decided(world, now, settings)
 
 
 @contextmanager
-def _unswept() -> Iterator[None]:
+def unswept() -> Iterator[None]:
     """No search for garbage meanwhile: it would walk the whole world for what goes with the cycle anyway."""
     before = gc.isenabled()
     gc.disable()

@@ -23,8 +23,10 @@ class Verb(StrEnum):
     EVICT = "evict"  # takes the core; it goes back to pending
 
 
-class Decision(NamedTuple):
-    """One change of claims. `gpu` values are the workload's milli-GPUs before and after it."""
+# Two constructors are written out: these are made for each placement, and mypyc compiles no derived one.
+@dataclass(slots=True, init=False)
+class Decision:
+    """One change of claims; never changed. `gpu` values are the workload's milli-GPUs before and after it."""
 
     verb: Verb
     action: (
@@ -35,15 +37,49 @@ class Decision(NamedTuple):
     gpu_before: int
     gpu_after: int
     reason: Reason
-    beneficiary: str = ""  # id of the workload it was done for
+    beneficiary: str  # id of the workload it was done for; empty: for its own
+
+    def __init__(
+        self, verb: Verb, action: str, workload: str, tasks: tuple[str, ...], gpu_before: int, gpu_after: int,
+        reason: Reason, beneficiary: str = "",
+    ) -> None:  # fmt: skip
+        self.verb = verb
+        self.action = action
+        self.workload = workload
+        self.tasks = tasks
+        self.gpu_before = gpu_before
+        self.gpu_after = gpu_after
+        self.reason = reason
+        self.beneficiary = beneficiary
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What records of what was decided hold of it."""
+        head = self.verb, self.action, self.workload, self.tasks
+        return (*head, self.gpu_before, self.gpu_after, self.reason, self.beneficiary)
 
 
-class StartIntent(NamedTuple):
-    """This task's next attempt can start now: everything it claims is physically free."""
+@dataclass(slots=True, init=False)
+class StartIntent:
+    """This task's next attempt can start now: everything it claims is physically free. Never changed."""
 
-    attempt: AttemptId
+    task: Task  # its row in the plan, with the attempt ordered
     placement: Placement
     decision: int  # index into Plan.decisions, or -1: decided in an earlier cycle
+
+    def __init__(self, task: Task, placement: Placement, decision: int) -> None:
+        self.task = task
+        self.placement = placement
+        self.decision = decision
+
+    @property
+    def attempt(self) -> AttemptId:
+        return AttemptId(self.task.workload, self.task.name, self.task.attempt)
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What records of what was decided hold of it."""
+        return self.attempt, self.placement, self.decision
 
 
 class StopIntent(NamedTuple):

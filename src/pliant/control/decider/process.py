@@ -23,6 +23,7 @@ from pliant.control.decider.core import Core
 from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender, packed
 from pliant.control.errors import Refused
 from pliant.control.explain import questions, rehearsal
+from pliant.sched.cycle import unswept
 
 WORKS = (questions, rehearsal)
 """What forks are asked to do: imported here, so that no fork has to."""
@@ -54,9 +55,10 @@ class Process:
             if self._questions.fileno() in found:
                 self._hear()
             if self._pipe.fileno() in found:
-                ask = receiver.ask()
-                self._core.follow(ask)
-                sender.decided(self._core.decide(ask.now))
+                with unswept():  # for garbage it looks once the answer is sent
+                    ask = receiver.ask()
+                    self._core.follow(ask)
+                    sender.decided(self._core.decide(ask.now))
             for one in [it for it in self._waiting if it[0] <= self._core.number]:
                 self._waiting.remove(one)
                 self._fork(one[1])

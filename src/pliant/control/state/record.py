@@ -67,10 +67,10 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
         state.put(draft, count)
     orders: list[Order] = []
     for start in plan.starts:
-        why = cause(start.decision)
-        workload = state.world.workloads[start.attempt.workload]
-        state.put(draft, Attempt(start.attempt, start.placement, state.epoch, why, draft.now))
-        orders.append(Start(start.attempt, start.placement, workload, why, state.epoch))
+        why, begun = cause(start.decision), start.attempt
+        workload = state.world.workloads[begun.workload]
+        state.put(draft, Attempt(begun, start.placement, state.epoch, why, draft.now))
+        orders.append(Start(begun, start.placement, workload, why, state.epoch))
     for stop in plan.stops:
         why = cause(stop.decision)
         attempt = state.attempts.get(stop.attempt)

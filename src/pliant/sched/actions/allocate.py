@@ -27,7 +27,8 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         while (job := _next(cycle, order, pool, seen, hopeless)) is not None:
             chunk, adding = job
             wid = chunk.workload.id
-            equivalence = seen[id(order.row)].equivalence
+            row = seen[id(order.row)]
+            equivalence = row.equivalence
             if equivalence not in hopeless:
                 before = 0 if chunk.alone or not world.need(wid).holds else world.gpu_of(wid)
                 fits = cycle.try_place(chunk, pool, adding, equivalence)
@@ -39,20 +40,23 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
                     continue
                 hopeless[equivalence] = cycle.shares.refuse(chunk, pool, adding)
                 reserving.consider(chunk, pool, adding, hopeless[equivalence])
+            if row.block is None:
+                row.block = Block(chunk, pool, adding, hopeless[equivalence], equivalence)
             following = order.following()
             cycle.looked_at(following)
-            cycle.block(
-                choice, Block(chunk, pool, adding, hopeless[equivalence], equivalence), (chunk, *following)
-            )
+            cycle.block(choice, row.block, (chunk, *following))
 
 
 class Row:
     """What the jobs of a batch have in common."""
 
-    __slots__ = ("batch", "bounded", "chain", "equivalence", "gpu", "named", "quota", "series", "tally")
+    __slots__ = (
+        "batch", "block", "bounded", "chain", "equivalence", "gpu", "named", "quota", "series", "tally",
+    )  # fmt: skip
 
     def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
         self.batch = batch
+        self.block: Block | None = None  # why they got nothing, once one of them did not
         project = chunk.workload.project
         self.equivalence = cycle.equivalence(chunk, pool)
         self.bounded = cycle.shares.bounded(chunk, pool)

@@ -67,6 +67,9 @@ class Coming:
             self.shares[share.gpu] = portion + sign * share.portion, memory + sign * share.memory
 
 
+Seat = tuple[TaskKey, Task, Placement]
+"""A task that waits for its start, and where."""
+
 NOTHING_COMES = Coming()
 NO_SHARE = Share("", portion=0)
 
@@ -92,11 +95,11 @@ class Deriver:
     def run(self, changed: list[TaskKey]) -> Outcome:
         keys = sorted({*changed, *self._world.adrift}) if self._world.adrift else changed
         changed_now = set(changed)
-        starting: dict[str, list[TaskKey]] = {}
+        starting: dict[str, list[Seat]] = {}
         for key in keys:
             row, claim = self._world.tasks[key], self._world.claim_of(key)
             if row.phase is TaskPhase.WAITING and claim is not None:
-                starting.setdefault(row.workload, []).append(key)
+                starting.setdefault(row.workload, []).append((key, row, claim))
             elif row.phase is TaskPhase.RUNNING or row.phase is TaskPhase.ORDERED:
                 if claim is None:
                     self._stop(row, self._why(row, None), claims=None)
@@ -106,14 +109,14 @@ class Deriver:
                 self._noted(key)
         for cause, _, wid in sorted(map(self._turn, starting)):
             waiting = starting[wid]
-            if len(waiting) == 1 and self._starts_alone(wid, waiting[0], cause):
+            if len(waiting) == 1 and self._starts_alone(wid, *waiting[0], cause):
                 continue
-            self._start(wid, waiting)
-            for key in waiting:
+            self._start(wid, [key for key, _, _ in waiting])
+            for key, _, _ in waiting:
                 if key not in self.outcome.rows:
                     self._noted(key)
         rows = self.outcome.rows
-        self.outcome.rows = {key: rows[key] for key in keys if key in rows}
+        self.outcome.rows = {key: found for key in keys if (found := rows.get(key)) is not None}
         return self.outcome
 
     def _noted(self, key: TaskKey) -> Task:
@@ -208,7 +211,7 @@ class Deriver:
         workload = self._world.workloads.get(wid)
         if workload is None or not workload_open(workload):
             return
-        ready: list[tuple[TaskKey, Task, Placement]] = []
+        ready: list[Seat] = []
         keys = self._world.keys_of(wid)
         mine = set(waiting) if len(waiting) < len(keys) else None  # None: all that it has
         for key in keys:
@@ -234,15 +237,14 @@ class Deriver:
         cause = self._cause(wid)
         for key, row, claim in ready:
             ordered = self.outcome.rows[key] = row.ordered(claim)
-            self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
+            self.outcome.starts.append(StartIntent(ordered, claim, cause))
 
-    def _starts_alone(self, wid: str, key: TaskKey, cause: int) -> bool:
+    def _starts_alone(self, wid: str, key: TaskKey, row: Task, claim: Placement, cause: int) -> bool:
         """Start the only task of a workload, the most frequent kind, if nothing stands against that."""
         world = self._world
-        workload, row, claim = world.workloads.get(wid), world.tasks[key], world.claim_of(key)
+        workload = world.workloads.get(wid)
         if (
             workload is None
-            or claim is None
             or row.retry_at is not None
             or len(groups := workload.groups) > 1
             or groups[0].min != 1
@@ -256,9 +258,8 @@ class Deriver:
             if not self._free_now(key, claim):
                 return False
             self._order(claim)
-        self.outcome.rows[key] = row.ordered(claim)
-        attempt = AttemptId(wid, row.name, row.attempt + 1)
-        self.outcome.starts.append(StartIntent(attempt, claim, cause))
+        ordered = self.outcome.rows[key] = row.ordered(claim)
+        self.outcome.starts.append(StartIntent(ordered, claim, cause))
         return True
 
     def _turn(self, wid: str) -> tuple[int, int, str]:

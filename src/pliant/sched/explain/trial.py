@@ -87,7 +87,7 @@ def gains(world: World, plan: Plan, workload: str) -> bool:
 
 def started(world: World, plan: Plan, workload: str) -> bool:
     """True if the plan gives the workload places, or starts it on those that it has."""
-    return gains(world, plan, workload) or any(it.attempt.workload == workload for it in plan.starts)
+    return gains(world, plan, workload) or any(it.task.workload == workload for it in plan.starts)
 
 
 def together(changes: Iterable[Change]) -> Change:

@@ -252,21 +252,22 @@ def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart
 
 def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
     """What rules out all nodes: of several pools the one where only taints keep it away."""
-    found = _unsuited(cycle, block, cls)
-    for pool in cycle.choices(block.chunk.workload) if found is None or not found.tainted else ():
-        other = _unsuited(cycle, block._replace(pool=pool), cycle.nodes_for(block.chunk.workload, pool))
+    workload = block.chunk.workload
+    found = _unsuited(cycle, workload, block.pool, cls)
+    for pool in cycle.choices(workload) if found is None or not found.tainted else ():
+        other = _unsuited(cycle, workload, pool, cycle.nodes_for(workload, pool))
         if other is not None and other.tainted:
             return other
     return found
 
 
-def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
+def _unsuited(cycle: Cycle, workload: Workload, pool: str, cls: NodeClass) -> Unsuited | None:
     """For what no node suits that would take it otherwise."""
-    found = eligibility.ruled_out(cycle.world, block.chunk.workload, cls)
+    found = eligibility.ruled_out(cycle.world, workload, cls)
     if found is None:
         return None
     nodes, unlike, tainted, taint = found
-    return Unsuited(block.pool, nodes, unlike, tainted, text_of(taint))
+    return Unsuited(pool, nodes, unlike, tainted, text_of(taint))
 
 
 def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:

@@ -61,10 +61,13 @@ def standings(
         if key in world.projects:
             return _member(world, key, pool, world.claimed(key, pool).plus(pending.get(key, NOTHING)))
         children = tuple(member(child) for child in below.get(world.queue_of(key).id, ()))
-        wants = NOTHING
+        gpu = cpu = memory = 0
         for child in children:
-            wants = wants.plus(Resources(*map(min, child.limit, child.wants)))
-        return _member(world, key, pool, wants, children)
+            limit, asked = child.limit, child.wants
+            gpu += min(limit[0], asked[0])
+            cpu += min(limit[1], asked[1])
+            memory += min(limit[2], asked[2])
+        return _member(world, key, pool, Resources(gpu, cpu, memory), children)
 
     total = world.capacity.get(pool, NOTHING)
     return share_out(total, [member(key) for key in below.get(None, ())], past_use, lend)

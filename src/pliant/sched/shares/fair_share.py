@@ -127,7 +127,11 @@ def _reachable(quota: int, most: int, share: int) -> int:
 
 def reachable(deserved: Resources, limit: Resources, fair: Resources) -> Resources:
     """The limit where the quota is unlimited, else min(limit, max(quota, fair share))."""
-    return Resources(*map(_reachable, deserved, limit, fair))
+    return Resources(
+        _reachable(deserved[0], limit[0], fair[0]),
+        _reachable(deserved[1], limit[1], fair[1]),
+        _reachable(deserved[2], limit[2], fair[2]),
+    )
 
 
 UNITS = Resources(GPU, 1, 1)
@@ -171,8 +175,8 @@ def _share_level(
         ]
         given = divide(whole, claimants, unit, past_use if at == 0 else 0, lend)
         columns.append([given[m.key] for m in members])
-    for m, *parts in zip(members, *columns, strict=True):
-        fair = Resources(*parts)
+    for m, gpu, cpu, memory in zip(members, *columns, strict=True):
+        fair = Resources(gpu, cpu, memory)
         found[m.key] = Standing(
             m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair), m.past
         )

@@ -45,7 +45,7 @@ class Queue:
         self.jobs: list[Job] = []  # a heap; empty of all but projects
         self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
         self.version = -1  # of the world for which `known` holds
-        self.known: tuple[Resources, QueueOrder] | None = None  # its key, and the next job for which it is
+        self.known: dict[Resources, QueueOrder] = {}  # its keys, by what its next job may ask for
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -57,10 +57,13 @@ class Queue:
     def key_at(self, version: int) -> QueueOrder:
         """Its key among its siblings, as the world is now."""
         adding = self.jobs[0][3] if self.jobs else self.next()
-        if self.version == version and (known := self.known) is not None and known[0] == adding:
-            return known[1]
-        found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
-        self.version, self.known = version, (adding, found)
+        if self.version != version:
+            self.version = version
+            self.known.clear()
+        found = self.known.get(adding)
+        if found is None:
+            found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
+            self.known[adding] = found
         return found
 
 
@@ -81,7 +84,7 @@ class Order:
         self._pool = pool
         self._standing = standing
         self._total = world.capacity.get(pool, NOTHING)
-        self._root = Queue(ROOT, NOBODY, Tally(), (), None)
+        self._root = Queue(ROOT, NOBODY, Tally(), measure_of(NOTHING, self._total), None)
         self._queues: dict[str, Queue] = {ROOT: self._root}
         self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
         self.row: Batch = ()  # in which that job stood

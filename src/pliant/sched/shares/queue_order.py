@@ -15,7 +15,7 @@ ROOT = ""
 NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
 """Of the root, which has no siblings."""
 
-Measure = tuple[tuple[int, int], ...]
+Measure = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """For each resource by what its amount is multiplied and divided to become a ratio: see measure_of()."""
 
 
@@ -83,8 +83,12 @@ def queue_order(
 
 def measure_of(reach: Resources, total: Resources) -> Measure:
     """By what a share is multiplied and divided: unlimited counts as the pool, none as a thousandth."""
-    wholes = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
-    return tuple((1 << 64, whole) if whole > 0 else (GPU << 64, 1) for whole in wholes)
+    gpu, cpu, memory = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
+    return _by(gpu), _by(cpu), _by(memory)
+
+
+def _by(whole: int) -> tuple[int, int]:
+    return (1 << 64, whole) if whole > 0 else (GPU << 64, 1)
 
 
 def dominant(gpu: int, cpu: int, memory: int, measure: Measure) -> int:

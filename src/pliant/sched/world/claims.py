@@ -260,7 +260,7 @@ class Claims(Holdings):
         """Tasks whose claims are not those of their rows, sorted; `carried`: only those that carry any."""
         rows, claims = self.tasks, self._claims
         found: list[TaskKey] = []
-        for key in {key for key, _ in self._journal if not carried or rows[key].carries is not None}:
+        for key in {key: None for key, _ in self._journal if not carried or rows[key].carries is not None}:
             was, now = rows[key].claims, claims.get(key)
             if was is not now and (was is None or now is None or was != now):
                 found.append(key)

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from pliant.model.workload import Workload
 from pliant.sched.world.chunks import Chunk, Need, workload_open
@@ -43,11 +42,32 @@ JobKey = tuple[int, int, int, str]
 """Where a chunk comes among those of its project."""
 
 
-class Peers(NamedTuple):
+class Peers:
     """Wanting workloads of one key, with their chunks."""
 
-    key: RequestKey
-    chunks: dict[str, Chunk]
+    __slots__ = ("chunks", "key", "moved", "row")
+
+    def __init__(self, key: RequestKey) -> None:
+        self.key = key
+        self.chunks: dict[str, Chunk] = {}
+        self.row: Sequence[Chunk] | None = None  # in the order in which they were when it was asked for
+        self.moved: list[tuple[Chunk, bool]] = []  # since then: (which, whether it came)
+
+    def note(self, chunk: Chunk, came: bool) -> None:
+        """This one has come, or goes."""
+        if self.row is not None:
+            self.moved.append((chunk, came))
+            if len(self.moved) > MOVED:
+                self.row = None
+
+    def ordered(self, order: Callable[[Chunk], JobKey]) -> Sequence[Chunk]:
+        """The chunks in order: the same until one has come or gone."""
+        if self.row is None:
+            self.row = sorted(self.chunks.values(), key=order)
+        elif self.moved:  # another list: who holds the old one still goes through it
+            self.row = _moved(self.row, self.moved, order)
+        self.moved = []
+        return self.row
 
 
 def belongs_to(workload: Workload, need: Need) -> int:
@@ -72,8 +92,7 @@ class Membership:
         self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
         self.alike: dict[RequestKey, dict[str, Chunk]] = {}  # wanting workloads with their chunks
-        self._rows: dict[RequestKey, list[Chunk]] = {}  # of one key, in the order in which they were then
-        self._moved: dict[RequestKey, list[tuple[Chunk, bool]]] = {}  # since then: (which, whether it came)
+        self._peers: dict[RequestKey, Peers] = {}  # the same with their order
         self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
 
@@ -121,43 +140,29 @@ class Membership:
         if among is None or among.key != key:
             if among is not None:
                 self._leave_kind(wid)
-            among = self._among[wid] = Peers(key, self.alike.setdefault(key, {}))
+            among = self._peers.get(key)
+            if among is None:
+                among = self._peers[key] = Peers(key)
+                self.alike[key] = among.chunks
+            self._among[wid] = among
         known = among.chunks.get(wid)
         if known is not chunk:
             if known is not None:
-                self._note_moved(key, known, False)
-            self._note_moved(key, chunk, True)
+                among.note(known, False)
+            among.note(chunk, True)
             among.chunks[wid] = chunk
-
-    def _note_moved(self, key: RequestKey, chunk: Chunk, came: bool) -> None:
-        if key in self._rows:
-            moved = self._moved.setdefault(key, [])
-            moved.append((chunk, came))
-            if len(moved) > MOVED:
-                self._forget_row(key)
-
-    def _forget_row(self, key: RequestKey) -> None:
-        self._rows.pop(key, None)
-        self._moved.pop(key, None)
 
     def rows(self, order: Callable[[Chunk], JobKey]) -> Iterator[Sequence[Chunk]]:
         """The chunks of each key in order, the same each time until one of the key has changed."""
-        for key, alike in self.alike.items():
-            row, moved = self._rows.get(key), self._moved.pop(key, None)
-            if row is not None and moved:  # another list: who holds the old one still goes through it
-                row = _moved(row, moved, order)
-            if row is None:
-                row = sorted(alike.values(), key=order)
-            self._rows[key] = row
-            yield row
+        for peers in self._peers.values():
+            yield peers.ordered(order)
 
     def _leave_kind(self, wid: str) -> None:
         among = self._among.pop(wid, None)
         if among is not None:
-            self._note_moved(among.key, among.chunks.pop(wid), False)
+            among.note(among.chunks.pop(wid), False)
             if not among.chunks:
-                self._forget_row(among.key)
-                del self.alike[among.key]
+                del self._peers[among.key], self.alike[among.key]
 
     def let_go(self, workload: Workload) -> None:
         """It is no longer one of its project's."""
