@@ -184,7 +184,7 @@ def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Ask
     """The time in which such a job of bob ran."""
     name, group = f"other-{number}", f"{box.tag}/user-{box.bob.uid}"
     box.good(box.bob, "submit", name, *REQUESTS, "--", PYTHON, "-S", "-c", program)
-    enough = 1 if program is POLITE else 200  # once the bomb has gone off
+    enough = 1 if program is POLITE else 100  # sixty that spin, and a bomb that has gone off
     until(lambda: len(members(group)) >= enough, "it runs")
     began = time.monotonic()
     asked.for_a_while(seconds)

@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from html import unescape
@@ -14,6 +16,7 @@ from fastapi.testclient import TestClient
 from pliant.api.peer import PEER
 from pliant.api.signin import LIVES, user_id
 from pliant.console.mount import Console
+from pliant.control.service import Service
 from pliant.model.rights import PRACTITIONER, SYSTEM, VIEWER
 from tests.api.stage import IMAGE, SECRET, TOKEN, Stage, stage
 from tests.openid.rig import CLIENT_SECRET, Canaille, canaille
@@ -382,6 +385,28 @@ def test_groups_that_may_log_in(tmp_path, provider):
         assert "boris" not in [it["username"] for it in site.owner().get("/api/v1/users").json()["users"]]
         audit = site.owner().get("/api/v1/audit/log").text
         assert "boris" in audit and CLIENT_SECRET not in audit
+
+
+def test_a_refused_login_is_recorded_before_its_answer(tmp_path, provider, monkeypatch):
+    note, written = Service.note_audit, []
+
+    def late(service, record):
+        kept = Future()
+
+        def write():
+            kept.set_result(note(service, record).result())
+            written.append(record.name)
+
+        threading.Timer(0.5, write).start()
+        return kept
+
+    with a_site(tmp_path, provider, allowed=("chiefs",)) as site:
+        monkeypatch.setattr(Service, "note_audit", late)
+        assert site.log_in("boris").answer.status_code == 401
+        assert written == ["boris"]
+        form = {"grantType": "password", "username": "carol", "password": "guessed"}
+        assert site.browser().post("/api/v1/token", json=form).status_code == 401
+        assert written == ["boris", "carol"]
 
 
 def test_a_user_that_was_disabled_or_has_no_password(tmp_path, provider):

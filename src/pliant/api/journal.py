@@ -13,6 +13,7 @@ from pliant.control.audit import TRAIL as CURRENT
 from pliant.control.audit import Trail
 from pliant.control.errors import Refused
 from pliant.control.service import Service
+from pliant.model.audit import AuditRecord
 from pliant.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ REFUSED = frozenset({401, 403, 409})
 
 LONGEST = 10.0
 """Seconds for which an answer waits until its record is on disk."""
+
+UNRECORDED = "audit: %s is not recorded: %r"
 
 ACTIONS = {"PUT": "update", "PATCH": "update", "DELETE": "delete", "GET": "read"}
 RIGHTS = {"create": "create", "write": "create", "delete": "delete", "exec": "execute", "operate": "execute"}
@@ -68,11 +71,25 @@ def journalled(scope: Scope, service: Service, send: Send) -> Send:
 
 async def keep(service: Service, trail: Trail, status: int) -> None:
     """Record what changed no rows."""
-    trail.recorded = True
-    CURRENT.set(None)  # or what follows would be recorded as a change of its own
-    record = trail.record(service.now(), status)
+    record = _closed(service, trail, status)
     try:
         written = asyncio.wrap_future(service.note_audit(record))
         await asyncio.wait_for(written, LONGEST)
     except (TimeoutError, Refused, StoreError) as error:
-        log.error("audit: %s is not recorded: %r", record, error)
+        log.error(UNRECORDED, record, error)
+
+
+def keep_login(service: Service, trail: Trail) -> None:
+    """Record a login that is refused: what is open to everybody has no trail when its answer leaves. In a
+    thread, which waits."""
+    record = _closed(service, trail, 401)
+    try:
+        service.note_audit(record).result(LONGEST)
+    except (TimeoutError, Refused, StoreError) as error:
+        log.error(UNRECORDED, record, error)
+
+
+def _closed(service: Service, trail: Trail, status: int) -> AuditRecord:
+    trail.recorded = True
+    CURRENT.set(None)  # or what follows would be recorded as a change of its own
+    return trail.record(service.now(), status)

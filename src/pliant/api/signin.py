@@ -18,12 +18,12 @@ from pliant.api.accounts import by_name
 from pliant.api.auth import Authority
 from pliant.api.context import Context
 from pliant.api.errors import Unauthorized
-from pliant.api.journal import begin
+from pliant.api.journal import begin, keep_login
 from pliant.api.openid import NotKnown, Person, Relying
 from pliant.api.passwords import fits
 from pliant.api.principal import Principal, place_of
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued
-from pliant.control.audit import TRAIL, Trail
+from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
 from pliant.model.identity import APPLICATION, USER, Application, Provider, User, subject_of
 from pliant.model.rights import TENANT, Grant
@@ -67,7 +67,7 @@ def sign_in(
             else _by_secret(here, name, secret)
         )
     except Unauthorized as error:
-        _refused(here, trail)
+        keep_login(here.service, trail)
         refused = here.authority.tries.wrong(name, address)
         raise refused if grant == "password" else error from error
     here.authority.tries.right(name, address)
@@ -76,13 +76,6 @@ def sign_in(
 
 def _source(request: Request) -> str:
     return request.client.host if request.client is not None else "unix"
-
-
-def _refused(here: Context, trail: Trail) -> None:
-    """Recorded at once: what is open to everybody is not seen by what records answers."""
-    trail.recorded = True
-    TRAIL.set(None)
-    here.service.note_audit(trail.record(here.service.now(), 401))
 
 
 def _by_password(here: Context, name: str, password: str, address: str) -> Issued:
@@ -266,7 +259,7 @@ def by_provider(here: Context, request: Request, find: Callable[[], Person]) -> 
     try:
         return _of_person(here, provider, person, _source(request))
     except Unauthorized:
-        _refused(here, trail)
+        keep_login(here.service, trail)
         raise
 
 
@@ -278,7 +271,7 @@ def noted(here: Context, request: Request, find: Callable[[], T]) -> T:
         raise
     except Unauthorized:
         by = logins(here).relying.provider.by
-        _refused(here, begin(request, Principal(by), "self:write", "sign-in"))
+        keep_login(here.service, begin(request, Principal(by), "self:write", "sign-in"))
         raise
 
 
