@@ -19,8 +19,9 @@ JSON = {"Content-Type": "application/json"}
 SQL = "'; DROP TABLE workloads; -- $(reboot) `reboot` \"&&|;"
 DATES = ("2026-02-30T00:00:00Z", "99999-01-01T00:00:00Z", "0000-00-00T00:00:00Z", "2026-01-01T25:61:00Z")
 TEXTS = ("\x00", "a\u202eb", "\ud800", SQL)
-NUMBERS = (-1, 10**30, float("nan"), "two")
-ALWAYS = ("\ud800", float("nan"), "two", 10**30, *DATES)
+NAN = float("nan")
+NUMBERS = (-1, 10**30, NAN, "two")
+ALWAYS = ("\ud800", NAN, "two", 10**30, *DATES)
 """What no field of its kind takes, whatever it is for."""
 
 NAMES = {"name", "email", "projectName", "departmentName", "labelKey", "user", "nodePool", "roleName"}
