@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.accounts import by_name
 from pliant.api.auth import KEY, Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, Unauthorized
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.passwords import client_and_secret, digest, fits, hashed, temporary
 from pliant.api.principal import Principal
@@ -41,7 +42,7 @@ from pliant.wire.access import (
 )
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1", tags=["people and programs"])
+router = Router(prefix="/api/v1", tags=["people and programs"])
 
 _NAME = re.compile(r"[a-z][-_a-z0-9]*[a-z0-9]")
 DAY = 24 * 3600 * 1000
