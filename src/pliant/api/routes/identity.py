@@ -55,9 +55,8 @@ def _account(caller: Principal, name: str) -> Account | None:
     demand(caller, "users:bind", TENANT)
     found = by_name(name)
     if found is None or found.uid == 0:
-        raise BadRequest(
-            f"There is no account {name[:64]!r} on this machine for jobs.", f"Try: getent passwd {name}"
-        )
+        missing = f"There is no account {name[:64]!r} on this machine for jobs."
+        raise BadRequest(missing, f"Try: getent passwd {name}")
     return found
 
 
