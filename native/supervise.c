@@ -48,6 +48,8 @@ enum {
     DRAIN_BYTES = 1 << 20, /* the most a pipe holds: after the last writer's death nothing more can come */
     EXIT_LOST = 1,         /* our own exit codes: exit.json could not be written, nothing was started */
     EXIT_REFUSED = 2,
+    BOMB = 1000,           /* so many processes that were refused within that time are no accident */
+    BOMB_MS = 10000,
     KEPT = 7, /* descriptors that we hold from the start */
     NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
     NR_PIDFD_OPEN = 434,
@@ -59,6 +61,7 @@ enum stage { RUNNING, ENDING, KILLING };
 static struct {
     const char *dir, *cwd, *attempt, *read_only;
     const char *kill; /* a file of the task's control group: the kernel ends all that is in it at a word there */
+    const char *refused; /* another: counts how often it was refused a process more */
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
@@ -90,6 +93,7 @@ static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1
 static int input_fd = -1; /* frames of input, from the server */
 static int feed_fd = -1;  /* where the task reads it; -1 on a terminal, which is out_fd, and after its end */
 static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
+static int refused_fd = -1; /* opt.refused */
 static bool out_ended, lock_written, record_renamed;
 
 static int64_t clock_ms(clockid_t which) {
@@ -661,6 +665,24 @@ static void copy_input(void) {
     }
 }
 
+/* A task that goes on to fork although it may not is ended. Whoever maps a file waits for all that map it too, so that a
+ * thousand processes with the same C library hold up every new process of the machine. */
+static void count_refused(void) {
+    static int64_t since, before;
+    char text[64];
+    ssize_t n = pread(refused_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    int64_t now = now_ms(), count = strncmp(text, "max ", 4) == 0 ? strtoll(text + 4, NULL, 10) : before;
+    if (n > 0 && now - since > BOMB_MS) since = now, before = count;
+    if (n > 0 && count - before < BOMB) return;
+    close(refused_fd);
+    refused_fd = -1;
+    if (n <= 0) return; /* the group has gone */
+    log_note("ended: %" PRId64 " processes that it may not have were refused within %d s", count - before, BOMB_MS / 1000);
+    task.stage = KILLING;
+    task.deadline = now;
+}
+
 /* What time alone brings about. Returns the milliseconds until the next such thing, -1 for none. */
 static int tick(void) {
     int64_t now = now_ms(), next = INT64_MAX;
@@ -683,7 +705,7 @@ static int tick(void) {
 }
 
 static void supervise(void) {
-    enum { SIGNALS, EXEC, OUTPUT, INPUT, FEED, COUNT };
+    enum { SIGNALS, EXEC, OUTPUT, INPUT, FEED, REFUSED, COUNT };
     bool more = true;
     while (more) {
         struct pollfd p[COUNT] = {
@@ -692,10 +714,12 @@ static void supervise(void) {
             {.fd = out_ended ? -1 : out_fd, .events = (short)(POLLIN | (opt.tty && typed_bytes ? POLLOUT : 0))},
             {.fd = typed_bytes ? -1 : input_fd, .events = POLLIN},
             {.fd = typed_bytes ? feed_fd : -1, .events = POLLOUT},
+            {.fd = refused_fd, .events = POLLPRI},
         };
         if (poll(p, COUNT, tick()) < 0) continue; /* EINTR */
         if (p[SIGNALS].revents) take_signals();
         if (p[EXEC].revents) exec_result();
+        if (p[REFUSED].revents) count_refused();
         if (p[OUTPUT].revents & ~POLLOUT) copy_output(1);
         if (p[INPUT].revents || p[FEED].revents || (p[OUTPUT].revents & POLLOUT)) copy_input();
         more = reap();
@@ -719,8 +743,9 @@ static int64_t number(const char *name, const char *text, int64_t low, int64_t h
 static void parse(char **argv) {
     static const char *const names[] = {"--dir", "--lock-fd", "--ready-fd", "--grace-ms", "--log-max", "--log-keep",
                                         "--cwd", "--read-only", "--tty",    "--stdin",    "--child",   "--attempt",
-                                        "--kill"};
-    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, KILL, OPTIONS };
+                                        "--kill", "--refused"};
+    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, KILL, REFUSED_,
+           OPTIONS };
     opt.attempt = getenv("PLIANT_ATTEMPT");
     for (argv++; *argv && !strncmp(*argv, "--", 2); argv++) {
         if (!strcmp(*argv, "--")) {
@@ -741,6 +766,7 @@ static void parse(char **argv) {
         case CHILD: opt.child = value; break;
         case ATTEMPT: opt.attempt = value; break;
         case KILL: opt.kill = value; break;
+        case REFUSED_: opt.refused = value; break;
         case TTY: opt.tty = true; break;
         case STDIN: opt.with_stdin = true; break;
         case LOCK_FD: opt.lock_fd = (int)number(names[i], value, 0, INT_MAX); break;
@@ -821,6 +847,7 @@ int main(int argc, char **argv) {
 
     prctl(PR_SET_NAME, "pliant-superv");
     signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (opt.refused) refused_fd = open(opt.refused, O_RDONLY | O_CLOEXEC);
     lock_describe();
     log_open(); /* there from the start, for readers; if it fails the first output tries again */
     task.started_ms = clock_ms(CLOCK_REALTIME);
