@@ -193,7 +193,7 @@ def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Ask
     began = time.monotonic()
     asked.for_a_while(seconds)
     ended = time.monotonic()
-    until(lambda: members(group), "it has not ended")  # a hog that was ended starts again
+    until(lambda: members(group), "it runs")  # a hog that was ended starts again
     box.good(box.bob, "delete", name)
     until(lambda: not members(group), "it is gone")
     return began, ended
