@@ -50,6 +50,7 @@ enum {
     EXIT_REFUSED = 2,
     BOMB = 1000,           /* so many processes that were refused within that time are no accident */
     BOMB_MS = 10000,
+    REFUSED_MS = 2000,     /* between two looks: control groups of the first version tell nobody */
     KEPT = 7, /* descriptors that we hold from the start */
     NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
     NR_PIDFD_OPEN = 434,
@@ -94,6 +95,7 @@ static int input_fd = -1; /* frames of input, from the server */
 static int feed_fd = -1;  /* where the task reads it; -1 on a terminal, which is out_fd, and after its end */
 static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
 static int refused_fd = -1; /* opt.refused */
+static int64_t refused_at;  /* when it is looked at again */
 static bool out_ended, lock_written, record_renamed;
 
 static int64_t clock_ms(clockid_t which) {
@@ -667,12 +669,13 @@ static void copy_input(void) {
 
 /* A task that goes on to fork although it may not is ended. Whoever maps a file waits for all that map it too, so that a
  * thousand processes with the same C library hold up every new process of the machine. */
-static void count_refused(void) {
+static void count_refused(int64_t now) {
     static int64_t since, before;
     char text[64];
     ssize_t n = pread(refused_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;
-    int64_t now = now_ms(), count = strncmp(text, "max ", 4) == 0 ? strtoll(text + 4, NULL, 10) : before;
+    refused_at = now + REFUSED_MS;
+    int64_t count = strncmp(text, "max ", 4) == 0 ? strtoll(text + 4, NULL, 10) : before;
     if (n > 0 && now - since > BOMB_MS) since = now, before = count;
     if (n > 0 && count - before < BOMB) return;
     close(refused_fd);
@@ -686,12 +689,14 @@ static void count_refused(void) {
 /* What time alone brings about. Returns the milliseconds until the next such thing, -1 for none. */
 static int tick(void) {
     int64_t now = now_ms(), next = INT64_MAX;
+    if (refused_fd >= 0 && now >= refused_at) count_refused(now);
+    if (refused_fd >= 0) next = refused_at;
     if (task.stage == ENDING && now >= task.deadline) task.stage = KILLING;
     if (task.stage == KILLING && now >= task.deadline) {
         task.killed |= signal_all(SIGKILL) > 0;
         task.deadline = now + (task.kill_rounds++ < KILL_FAST ? 10 : 200);
     }
-    if (task.stage != RUNNING) next = task.deadline;
+    if (task.stage != RUNNING && task.deadline < next) next = task.deadline;
     if (!lock_written || out_log.unnoted) {
         if (now >= out_log.retry_at) {
             if (!lock_written) lock_describe();
@@ -705,7 +710,7 @@ static int tick(void) {
 }
 
 static void supervise(void) {
-    enum { SIGNALS, EXEC, OUTPUT, INPUT, FEED, REFUSED, COUNT };
+    enum { SIGNALS, EXEC, OUTPUT, INPUT, FEED, COUNT };
     bool more = true;
     while (more) {
         struct pollfd p[COUNT] = {
@@ -714,12 +719,10 @@ static void supervise(void) {
             {.fd = out_ended ? -1 : out_fd, .events = (short)(POLLIN | (opt.tty && typed_bytes ? POLLOUT : 0))},
             {.fd = typed_bytes ? -1 : input_fd, .events = POLLIN},
             {.fd = typed_bytes ? feed_fd : -1, .events = POLLOUT},
-            {.fd = refused_fd, .events = POLLPRI},
         };
         if (poll(p, COUNT, tick()) < 0) continue; /* EINTR */
         if (p[SIGNALS].revents) take_signals();
         if (p[EXEC].revents) exec_result();
-        if (p[REFUSED].revents) count_refused();
         if (p[OUTPUT].revents & ~POLLOUT) copy_output(1);
         if (p[INPUT].revents || p[FEED].revents || (p[OUTPUT].revents & POLLOUT)) copy_input();
         more = reap();
