@@ -48,6 +48,9 @@ enum {
     DRAIN_BYTES = 1 << 20, /* the most a pipe holds: after the last writer's death nothing more can come */
     EXIT_LOST = 1,         /* our own exit codes: exit.json could not be written, nothing was started */
     EXIT_REFUSED = 2,
+    BOMB = 1000,           /* so many processes that were refused within that time are no accident */
+    BOMB_MS = 10000,
+    REFUSED_MS = 2000,     /* between two looks: control groups of the first version tell nobody */
     KEPT = 7, /* descriptors that we hold from the start */
     NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
     NR_PIDFD_OPEN = 434,
@@ -59,6 +62,7 @@ enum stage { RUNNING, ENDING, KILLING };
 static struct {
     const char *dir, *cwd, *attempt, *read_only;
     const char *kill; /* a file of the task's control group: the kernel ends all that is in it at a word there */
+    const char *refused; /* another: counts how often it was refused a process more */
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
@@ -90,6 +94,8 @@ static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1
 static int input_fd = -1; /* frames of input, from the server */
 static int feed_fd = -1;  /* where the task reads it; -1 on a terminal, which is out_fd, and after its end */
 static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
+static int refused_fd = -1; /* opt.refused */
+static int64_t refused_at;  /* when it is looked at again */
 static bool out_ended, lock_written, record_renamed;
 
 static int64_t clock_ms(clockid_t which) {
@@ -661,15 +667,36 @@ static void copy_input(void) {
     }
 }
 
+/* A task that goes on to fork although it may not is ended. Whoever maps a file waits for all that map it too, so that a
+ * thousand processes with the same C library hold up every new process of the machine. */
+static void count_refused(int64_t now) {
+    static int64_t since, before;
+    char text[64];
+    ssize_t n = pread(refused_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    refused_at = now + REFUSED_MS;
+    int64_t count = strncmp(text, "max ", 4) == 0 ? strtoll(text + 4, NULL, 10) : before;
+    if (n > 0 && now - since > BOMB_MS) since = now, before = count;
+    if (n > 0 && count - before < BOMB) return;
+    close(refused_fd);
+    refused_fd = -1;
+    if (n <= 0) return; /* the group has gone */
+    log_note("ended: %" PRId64 " processes that it may not have were refused within %d s", count - before, BOMB_MS / 1000);
+    task.stage = KILLING;
+    task.deadline = now;
+}
+
 /* What time alone brings about. Returns the milliseconds until the next such thing, -1 for none. */
 static int tick(void) {
     int64_t now = now_ms(), next = INT64_MAX;
+    if (refused_fd >= 0 && now >= refused_at) count_refused(now);
+    if (refused_fd >= 0) next = refused_at;
     if (task.stage == ENDING && now >= task.deadline) task.stage = KILLING;
     if (task.stage == KILLING && now >= task.deadline) {
         task.killed |= signal_all(SIGKILL) > 0;
         task.deadline = now + (task.kill_rounds++ < KILL_FAST ? 10 : 200);
     }
-    if (task.stage != RUNNING) next = task.deadline;
+    if (task.stage != RUNNING && task.deadline < next) next = task.deadline;
     if (!lock_written || out_log.unnoted) {
         if (now >= out_log.retry_at) {
             if (!lock_written) lock_describe();
@@ -719,8 +746,9 @@ static int64_t number(const char *name, const char *text, int64_t low, int64_t h
 static void parse(char **argv) {
     static const char *const names[] = {"--dir", "--lock-fd", "--ready-fd", "--grace-ms", "--log-max", "--log-keep",
                                         "--cwd", "--read-only", "--tty",    "--stdin",    "--child",   "--attempt",
-                                        "--kill"};
-    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, KILL, OPTIONS };
+                                        "--kill", "--refused"};
+    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, KILL, REFUSED_,
+           OPTIONS };
     opt.attempt = getenv("PLIANT_ATTEMPT");
     for (argv++; *argv && !strncmp(*argv, "--", 2); argv++) {
         if (!strcmp(*argv, "--")) {
@@ -741,6 +769,7 @@ static void parse(char **argv) {
         case CHILD: opt.child = value; break;
         case ATTEMPT: opt.attempt = value; break;
         case KILL: opt.kill = value; break;
+        case REFUSED_: opt.refused = value; break;
         case TTY: opt.tty = true; break;
         case STDIN: opt.with_stdin = true; break;
         case LOCK_FD: opt.lock_fd = (int)number(names[i], value, 0, INT_MAX); break;
@@ -821,6 +850,7 @@ int main(int argc, char **argv) {
 
     prctl(PR_SET_NAME, "pliant-superv");
     signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (opt.refused) refused_fd = open(opt.refused, O_RDONLY | O_CLOEXEC);
     lock_describe();
     log_open(); /* there from the start, for readers; if it fails the first output tries again */
     task.started_ms = clock_ms(CLOCK_REALTIME);

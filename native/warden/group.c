@@ -301,11 +301,12 @@ static void freeze(const char *state) {
     }
 }
 
-/* Room for PATH bytes. False where no hierarchy is of the second version. */
-bool group_kill_file(char *path) {
+/* Room for PATH bytes. False where no hierarchy has such a file. */
+bool group_file(char *path, const char *name) {
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
         attempt_path(path, tree);
-        if (tree->v2) return strcat(path, "/cgroup.kill");
+        strcat(strcat(path, "/"), name);
+        if (access(path, F_OK) == 0) return true;
     }
     return false;
 }

@@ -146,7 +146,8 @@ static _Noreturn void supervise(const struct account *who, const struct launch *
     snprintf(text[n++], sizeof *text, "--log-max=%llu", (unsigned long long)order.log_max);
     snprintf(text[n++], sizeof *text, "--log-keep=%u", order.log_keep);
     for (int i = 0; i < n; i++) argv[i] = text[i];
-    if (group_kill_file(text[n] + sprintf(text[n], "--kill="))) argv[n] = text[n], n++;
+    if (group_file(text[n] + sprintf(text[n], "--kill="), "cgroup.kill")) argv[n] = text[n], n++;
+    if (group_file(text[n] + sprintf(text[n], "--refused="), "pids.events")) argv[n] = text[n], n++;
     if (order.flags & FLAG_TTY) argv[n++] = "--tty";
     if (order.flags & FLAG_STDIN) argv[n++] = "--stdin";
     argv[n++] = "--";

@@ -147,7 +147,7 @@ bool group_populated(void);
 uint64_t process_start(pid_t pid);
 void group_signal(int number);
 void group_kill(void);
-bool group_kill_file(char *path);
+bool group_file(char *path, const char *name);
 void group_facts(struct answer *said);
 void group_list(int out);
 

@@ -28,6 +28,7 @@ from pliant import __version__
 # isort: split
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.certificates import Certificates
+from pliant.api.following import Following
 from pliant.api.forward import Doubt
 from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
@@ -251,6 +252,8 @@ class Server:
         self._write_record(found)
         keep_house(service, store)
         Sender(service.notices, service.now).start()
+        if app.state.context.logins is not None:
+            Following(app.state.context).start()
         self._strays.start()
         end_resources = kube_resources(backend.kubeconfig, cluster.uuid, service, engine.name)
         gc.collect()

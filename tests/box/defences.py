@@ -58,6 +58,18 @@ DEFENCES = (
         f"{WARDEN}::test_a_uid_that_has_another_name_now_inherits_nothing",
     ),
     Defence(
+        SOMEBODY_ELSE, "groups that the login provider does not confirm count no more",
+        f"{API}/following.py",
+        "if user.created_by.startswith(FROM) and age >= lasts and self._has(user):", "if False:",
+        "openid/test_following.py::test_while_the_provider_is_away_rights_last_as_long_as_a_token",
+    ),
+    Defence(
+        SOMEBODY_ELSE, "who is locked out at the login provider is logged out here",
+        f"{API}/following.py",
+        "self._lose(user, over=True)", "pass",
+        "openid/test_following.py::test_who_is_locked_out_there_loses_rights_and_sessions_here",
+    ),
+    Defence(
         PORT, "the client asks the kernel whose the socket is",
         f"{CLIENT}/transport.py",
         "if owner not in (_ROOT, os.geteuid()) and not _of_the_server(owner):", "if False:",
@@ -214,6 +226,30 @@ DEFENCES = (
         f"{SHARED}::test_a_folder_in_which_others_could_put_a_socket_is_refused",
     ),
     Defence(
+        SQUAT, "a state folder that others can change is refused",
+        "src/pliant/store/private.py",
+        "if open_to and not (mode & stat.S_ISVTX and seen.st_uid == 0):", "if False:",
+        "store/test_private.py::test_a_parent_to_which_others_may_write",
+    ),
+    Defence(
+        SQUAT, "a state folder of another account is refused",
+        "src/pliant/store/private.py",
+        "if seen.st_uid not in (0, os.geteuid()):", "if False:",
+        "store/test_private.py::test_a_folder_of_somebody_else",
+    ),
+    Defence(
+        SQUAT, "a name in /dev/shm that somebody made first is not used",
+        "src/pliant/devices/place.py",
+        "root.mkdir(mode=0o700)\n", "root.mkdir(mode=0o700, exist_ok=True)\n",
+        "devices/test_place.py::test_a_name_that_somebody_made_first_is_not_used",
+    ),
+    Defence(
+        SQUAT, "a folder of another account in shared memory is not ours",
+        "src/pliant/devices/place.py",
+        "stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()", "stat.S_ISDIR(seen.st_mode)",
+        "devices/test_place.py::test_a_folder_of_another_account_is_neither_used_nor_read",
+    ),
+    Defence(
         OUTLIVE, "what lives is ended by its group until nothing does",
         GROUP, "for (int round = 0; group_populated(); round++) {",
         "for (int round = 0; round < 0; round++) {",
@@ -252,6 +288,12 @@ DEFENCES = (
         STARVE, "the number of processes of a job (500 instead of what it may have)",
         GROUP, "order.pids ? order.pids : 1024", "(uint64_t)500",
         f"{WALLS}::test_a_fork_bomb_stays_in_its_job",
+    ),
+    Defence(
+        STARVE, "a job that was refused a thousand processes is ended",
+        "native/supervise.c",
+        "if (n > 0 && count - before < BOMB) return;", "if (n > 0) return;",
+        f"{WALLS}::test_a_job_that_goes_on_to_fork_although_it_may_not_is_ended",
     ),
     Defence(
         STARVE, "the memory of a job",
@@ -301,6 +343,12 @@ DEFENCES = (
         STARVE, "tasks of a workload",
         f"{API}/pace.py", "if self.tasks and count > self.tasks:", "if False:",
         f"{SHARED}::test_a_new_box_has_limits_for_everybody_and_for_one_workload",
+    ),
+    Defence(
+        STARVE, "jobs of a person that wait",
+        "src/pliant/control/state/limits.py",
+        "if has + len(made) > it.waiting:", "if False:",
+        "control/test_limits.py::test_how_many_may_wait",
     ),
     Defence(
         STARVE, "GPUs of a person at a time",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.box.box_rig import PYTHON, members, until
+from tests.box.box_rig import PYTHON, Box, members, until
 from tests.box.conftest import requirements
 from tests.box.server_rig import ServedBox
 
@@ -99,20 +99,50 @@ def test_a_job_is_ended_although_its_supervisor_hangs(box):
         os.kill(supervisor, signal.SIGCONT)
 
 
+def measured():
+    file = Path(__file__).parents[2] / "benchmarks" / "box.py"
+    spec = importlib.util.spec_from_file_location("benchmark_of_boxes", file)
+    made = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(made)
+    finally:
+        sys.path.remove(str(file.parent))
+    return made
+
+
+def test_a_measurement_that_is_killed_leaves_nothing_behind():
+    requirements()
+    box = Box("end")
+    try:
+        box.make()
+        box.start()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with measured().ended_with_us(box):
+                    os.write(writer, b"!")
+                    signal.pause()
+            finally:
+                os._exit(1)
+        task = box.shell(box.bob, "trap '' TERM; while :; do sleep 1; done")
+        assert os.read(reader, 1) == b"!" and task.pids()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        until(lambda: not members(box.tag), "the job has ended, too")
+        until(lambda: not box.base.exists(), "its folders are gone")
+    finally:
+        box.clean()
+
+
 @pytest.mark.long
 def test_a_neighbour_beside_a_hog_of_everything_keeps_its_pace():
     """With `cpu cores`, on a machine that is quiet: against the same neighbour beside a job that keeps to its
     request. The hog is a fork bomb up to its number of processes, a memory hog and sixty busy processes.
     """
     requirements()
-    file = Path(__file__).parents[2] / "benchmarks" / "box.py"
-    spec = importlib.util.spec_from_file_location("benchmark_of_boxes", file)
-    measured = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(measured)
-    finally:
-        sys.path.remove(str(file.parent))
-    step, slowest = measured.neighbours(8, 3.0, "cores of their own", measured.HELD["cores of their own"])
+    benchmark = measured()
+    step, slowest = benchmark.neighbours(8, 3.0, "cores of their own", benchmark.HELD["cores of their own"])
     assert step <= 105, f"{step:.1f} %"
-    assert {path: f"{ms:.1f} ms" for path, ms in slowest.items() if ms > measured.GOALS[path]} == {}
+    assert {path: f"{ms:.1f} ms" for path, ms in slowest.items() if ms > benchmark.GOALS[path]} == {}

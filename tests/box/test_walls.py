@@ -49,6 +49,24 @@ def test_shared_memory_counts_as_the_jobs(box):
     assert hog.stop().oom >= 1
 
 
+def test_a_job_that_goes_on_to_fork_although_it_may_not_is_ended(box):
+    """By its supervisor; one that is refused now and then is not."""
+    fork = "import os\ndef fork():\n try: return os.fork()\n except BlockingIOError: return -1\n"
+    fill = f"{fork}while (pid := fork()) > 0: pass\nif pid == 0:\n import signal; signal.pause()\n"
+    few = "for _ in range(500): fork()\nprint('lives', flush=True)\nimport signal; signal.pause()"
+    many = "while True: fork()"
+    calm, bomb = (
+        box.run(box.alice, [PYTHON, "-S", "-c", fill + end], walls=Walls(processes=20)) for end in (few, many)
+    )
+    record = bomb.end()
+    assert record["signal"] == signal.SIGKILL and record["killed"] and not record["stopped"], record
+    assert "processes that it may not have were refused within 10 s" in bomb.log()
+    until(lambda: not bomb.pids(), "nothing of it is left")
+    until(lambda: "lives" in calm.log(), "the other goes on")
+    assert len(calm.pids()) == 20
+    calm.stop()
+
+
 def test_a_fork_bomb_stays_in_its_job(box):
     bomb = box.shell(box.alice, "f() { f | f & }; f; sleep 100000", walls=Walls(processes=60))
     group = group_file(f"{box.tag}/user-*/{bomb.id.workload}.*/pids.max").parent

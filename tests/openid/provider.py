@@ -1,8 +1,11 @@
 """Canaille as the tests use it: its own code, with a store in SQLite. Run with the Python that `setup` made.
 
-It reads JSON: store, port, where browsers go back to, the clients' secret, its keys. Passwords are the names.
+It reads JSON: store, port, where browsers go back to, the clients' secret, its keys, whether it gives
+refresh tokens. With `groups` it does not serve: it puts people into these and no others, and locks those who
+are in none. Passwords are the names.
 """
 
+import datetime
 import json
 import os
 import sys
@@ -69,7 +72,7 @@ def made(told):
                 client_uri="http://127.0.0.1",
                 redirect_uris=[told["back"]],
                 post_logout_redirect_uris=[told["back"].replace("openid/back", "login")],
-                grant_types=["authorization_code"],
+                grant_types=["authorization_code", *(["refresh_token"] if told["refresh"] else [])],
                 response_types=["code"],
                 token_endpoint_auth_method="client_secret_basic",
                 scope=["openid", "profile", "email", "groups"],
@@ -81,6 +84,27 @@ def made(told):
     return app
 
 
+def change(app, people):
+    with app.app_context():
+        save, find = Backend.instance.save, Backend.instance.query
+        for group in find(models.Group):
+            group.members = [it for it in group.members if it.user_name not in people]
+            group.members += [
+                find(models.User, user_name=name)[0]
+                for name, groups in people.items()
+                if group.display_name in groups
+            ]
+            save(group)
+        for name, groups in people.items():
+            if not groups:
+                user = find(models.User, user_name=name)[0]
+                user.lock_date = datetime.datetime.now(datetime.UTC)
+                save(user)
+
+
 if __name__ == "__main__":
     told = json.load(sys.stdin)
+    if "groups" in told:
+        change(made(told), told["groups"])
+        sys.exit()
     make_server("127.0.0.1", told["port"], made(told), threaded=True).serve_forever()

@@ -36,9 +36,9 @@ def new_key(name: str) -> RSAKey:
 class Canaille:
     """The process. Its keys are known, so that what it would never sign can be signed here."""
 
-    def __init__(self, folder: Path, home: str = "") -> None:
+    def __init__(self, folder: Path, home: str = "", refresh: bool = True) -> None:
         """`home`: address of the console; somewhere, if nobody goes back there."""
-        self.folder = folder
+        self.folder, self.refresh = folder, refresh
         self.port = free_port()
         self.issuer = f"http://127.0.0.1:{self.port}"
         self.home = home or f"http://127.0.0.1:{free_port()}"
@@ -53,27 +53,36 @@ class Canaille:
 
     def start(self, *keys: RSAKey) -> None:
         """The first of the keys signs."""
-        told = {
-            "store": str(self.folder / "store.sqlite"),
-            "port": self.port,
-            "back": self.told.back,
-            "secret": CLIENT_SECRET,
-            "keys": [key.as_dict(private=True) for key in keys or (self.key,)],
-        }
-        with open(self.folder / "provider.log", "ab") as log:
-            program = python_of(HERE, "no OpenID Connect provider", "run `tests/openid/setup` (1 minute)")
-            words = [str(program), str(HERE / "provider.py")]
-            self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder
-            )
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(told).encode())
-        self._process.stdin.close()
+        self._process = self._run(keys or (self.key,))
         deadline = time.monotonic() + SECONDS
         while not self._answers():
             assert self._process.poll() is None, (self.folder / "provider.log").read_text()
             assert time.monotonic() < deadline, "the provider did not start in time"
             time.sleep(0.05)
+
+    def _run(self, keys: Sequence[RSAKey], **more: object) -> subprocess.Popen[bytes]:
+        told = {
+            "store": str(self.folder / "store.sqlite"),
+            "port": self.port,
+            "back": self.told.back,
+            "secret": CLIENT_SECRET,
+            "keys": [key.as_dict(private=True) for key in keys],
+            "refresh": self.refresh,
+            **more,
+        }
+        with open(self.folder / "provider.log", "ab") as log:
+            program = python_of(HERE, "no OpenID Connect provider", "run `tests/openid/setup` (1 minute)")
+            words = [str(program), str(HERE / "provider.py")]
+            run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder)
+        assert run.stdin is not None
+        run.stdin.write(json.dumps(told).encode())
+        run.stdin.close()
+        return run
+
+    def put(self, **groups: Sequence[str]) -> None:
+        """People into these groups and no others; who is in none is locked out."""
+        done = self._run((self.key,), groups=groups)
+        assert done.wait(SECONDS) == 0, (self.folder / "provider.log").read_text()
 
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -116,8 +125,10 @@ class Canaille:
 
 
 @contextmanager
-def canaille(folder: Path, home: str = "", keys: Sequence[RSAKey] = ()) -> Iterator[Canaille]:
-    made = Canaille(folder, home)
+def canaille(
+    folder: Path, home: str = "", keys: Sequence[RSAKey] = (), refresh: bool = True
+) -> Iterator[Canaille]:
+    made = Canaille(folder, home, refresh)
     made.start(*keys)
     try:
         yield made

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 
 import httpx2
 
@@ -80,6 +81,14 @@ def test_a_person_logs_in_at_a_terminal_and_is_known_after_a_restart(tmp_path):
             assert [it["name"] for it in again] == ["Lab login"]
             code, out, err = log_in(stage, url, provider, "boris")
             assert code == 4 and out == "" and "boris is in none of the groups that may log in here" in err
+            # A server that was away asks the provider again: the role of the group goes, the key stays.
+            provider.put(anna=["others"])
+            assert stage.run("pliant restart").code == 0
+            deadline = time.monotonic() + 240
+            while "Viewer" in (who := stage.run(f"pliant whoami --server {url}")).out:
+                assert time.monotonic() < deadline, who.said
+                time.sleep(0.2)
+            assert who.code == 0 and "anna" in who.out, who.said
             # Nothing that was kept or printed has the client's secret.
             for folder, _, names in os.walk(stage.folder):
                 for name in names:

@@ -2,17 +2,13 @@
 
 import base64
 import hashlib
-import json
 import os
 import stat
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,6 +18,7 @@ from joserfc.jwk import Key, KeySet
 from joserfc.jws import extract_compact
 
 from pliant.api.errors import Unauthorized
+from pliant.api.fetch import Failed, Fetch
 from pliant.control.errors import Unavailable
 from pliant.control.fractions import Finding
 from pliant.model.identity import Provider
@@ -50,6 +47,12 @@ AT_ONCE = 8
 LEEWAY = 60
 """Seconds by which the two clocks may differ."""
 
+OFFLINE = "offline_access"
+"""The scope with which many providers give a refresh token that outlives the login there."""
+
+OURS = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
+"""OAuth 2's words that are about this server, not about a person."""
+
 GROUPS = 100
 """Groups of one person that are told of; all count for roles."""
 
@@ -64,6 +67,7 @@ class Person:
     subject: str  # never given to somebody else
     name: str  # for people; anybody may have it, and it may change
     groups: tuple[str, ...]
+    again: str = field(default="", repr=False)  # a refresh token of the provider's; empty: it gave none
 
     @property
     def told_groups(self) -> tuple[str, ...]:
@@ -78,6 +82,14 @@ class NotKnown(Unauthorized):
         super().__init__(f"The login is not valid: {why}.", "Log in again.")
 
 
+class RefusedBy(NotKnown):
+    """The provider said no, with OAuth 2's word for why."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(f"the provider refused it ({word})")
+        self.word = word
+
+
 class Relying:
     """This server as a client of a provider; for any thread. Raises Unavailable, NotKnown."""
 
@@ -89,15 +101,7 @@ class Relying:
         self._document: dict[str, Any] = {}
         self._keys: list[Key] = []
         self._read = self._keys_read = self._failed = float("-inf")
-        self._opener = urllib.request.OpenerDirector()  # follows nothing: an answer leads to no other server
-        for handler in (
-            urllib.request.ProxyHandler,
-            urllib.request.HTTPHandler,
-            urllib.request.HTTPSHandler,
-            urllib.request.HTTPDefaultErrorHandler,
-            urllib.request.HTTPErrorProcessor,
-        ):
-            self._opener.add_handler(handler())
+        self._fetch = Fetch(LONGEST, MOST)
 
     def begin(self, state: str, nonce: str, verifier: str) -> str:
         """The address at which somebody logs in."""
@@ -106,7 +110,6 @@ class Relying:
             "response_type": "code",
             "client_id": self.provider.client,
             "redirect_uri": self.provider.back,
-            "scope": " ".join(self.provider.scopes),
             "state": state,
             "nonce": nonce,
             "code_challenge": challenge,
@@ -114,6 +117,9 @@ class Relying:
         }
         with self._waiting():
             address = self._endpoint("authorization_endpoint")
+            known = self._document.get("scopes_supported")
+        lasting = (OFFLINE,) if isinstance(known, list) and OFFLINE in known else ()
+        asked["scope"] = " ".join(dict.fromkeys((*self.provider.scopes, *lasting)))
         return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
 
     def person(self, code: str, verifier: str, nonce: str, issuer: str | None) -> Person:
@@ -122,11 +128,43 @@ class Relying:
             says_so = self._described().get("authorization_response_iss_parameter_supported") is True
             if issuer != self.provider.issuer and (issuer is not None or says_so):
                 raise NotKnown("another provider sent the browser back")
-            given = self._exchanged(code, verifier)
-            claims = self.checked(str(given.get("id_token", "")), nonce)
-            told = dict(claims)
-            if self.provider.groups not in claims or "preferred_username" not in claims:
-                told = {**self._more(claims, str(given.get("access_token", ""))), **claims}
+            given = self._given(
+                {
+                    "grant_type": "authorization_code",
+                    "code": code,
+                    "redirect_uri": self.provider.back,
+                    "code_verifier": verifier,
+                }
+            )
+            return self._told(self.checked(str(given.get("id_token", "")), nonce), given)
+
+    def again(self, token: str, keep: Callable[[str], None]) -> Person:
+        """What it says now of somebody who is not there, for its refresh token. Raises NotKnown.
+
+        `keep` is given the token that takes the place of that one before anything else may fail.
+        """
+        with self._waiting():
+            try:
+                given = self._given({"grant_type": "refresh_token", "refresh_token": token})
+            except RefusedBy as error:
+                if error.word not in OURS:
+                    raise
+                raise self._down(f"it refused this server ({error.word})") from error
+            newer = str(given.get("refresh_token") or token)
+            if newer != token:
+                keep(newer)
+            if given.get("id_token"):
+                claims: Mapping[str, Any] = self.checked(str(given["id_token"]))
+            else:
+                claims = self._more({}, str(given.get("access_token", "")))
+            if not isinstance(claims.get("sub"), str):
+                raise self._down("it says nothing of a person who does not log in anew")
+            return self._told(claims, {**given, "refresh_token": newer})
+
+    def _told(self, claims: Mapping[str, Any], given: Mapping[str, Any]) -> Person:
+        told = dict(claims)
+        if self.provider.groups not in claims or "preferred_username" not in claims:
+            told = {**self._more(claims, str(given.get("access_token", ""))), **claims}
         subject = claims["sub"]
         groups = told.get(self.provider.groups, ())
         name = next((it for it in (told.get("preferred_username"), told.get("name")) if it), subject)
@@ -136,10 +174,11 @@ class Relying:
             tuple(it for it in ([groups] if isinstance(groups, str) else groups) if isinstance(it, str))
             if isinstance(groups, str | list)
             else (),
+            str(given.get("refresh_token") or ""),
         )
 
-    def checked(self, token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an ID token that is for this server and this login. Raises NotKnown."""
+    def checked(self, token: str, nonce: str | None = None) -> dict[str, Any]:
+        """The claims of an ID token for this server and, with a nonce, for this login. Raises NotKnown."""
         rules = jwt.JWTClaimsRegistry(
             leeway=LEEWAY,
             iss={"essential": True, "value": self.provider.issuer},
@@ -147,7 +186,7 @@ class Relying:
             sub={"essential": True},
             exp={"essential": True},
             iat={"essential": True},
-            nonce={"essential": True, "value": nonce},
+            nonce={"essential": False} if nonce is None else {"essential": True, "value": nonce},
         )
         try:
             claims = self._signed(token)
@@ -237,13 +276,9 @@ class Relying:
         finally:
             self._room.release()
 
-    def _exchanged(self, code: str, verifier: str) -> Mapping[str, Any]:
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": self.provider.back,
-            "code_verifier": verifier,
-        }
+    def _given(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
+        """Tokens. Raises RefusedBy."""
+        form = dict(asked)
         headers = {}
         address, secret = self._endpoint("token_endpoint"), self._secret()
         ways = self._document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
@@ -260,7 +295,7 @@ class Relying:
             return {}
         address = self._endpoint("userinfo_endpoint")
         told = self._asked(address, headers={"Authorization": f"Bearer {access}"})
-        return told if told.get("sub") == claims["sub"] else {}
+        return told if told.get("sub") == claims.get("sub", told.get("sub")) else {}
 
     def _secret(self) -> str:
         path = self.provider.secret
@@ -312,29 +347,12 @@ class Relying:
     def _asked(
         self, address: str, *, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Mapping[str, Any]:
-        data = urlencode(form).encode() if form is not None else None
-        request = urllib.request.Request(
-            address, data, {"Accept": "application/json", "User-Agent": "pliant", **(headers or {})}
-        )
         try:
-            with self._opener.open(request, timeout=LONGEST) as answer:
-                body = _read(answer)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(4096)
-            if form is not None and error.code in (400, 401):
-                raise NotKnown(f"the provider refused it ({_refusal(said) or error.code})") from error
-            raise self._down(f"it answered {error.code} to {urlsplit(address).path}") from error
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise self._down(getattr(reason, "strerror", None) or str(reason)[:100]) from error
-        try:
-            told = json.loads(body)
-        except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict) or len(body) > MOST:
-            raise self._down(f"its answer to {urlsplit(address).path} is not a JSON object")
-        return told
+            return self._fetch(address, form, headers or {})
+        except Failed as error:
+            if form is not None and error.status in (400, 401):
+                raise RefusedBy(plain(error.word)[:60] or str(error.status)) from error
+            raise self._down(str(error)) from error
 
     def _down(self, why: str) -> Unavailable:
         return Unavailable(
@@ -343,28 +361,9 @@ class Relying:
         )
 
 
-def _read(answer: HTTPResponse) -> bytes:
-    """All of it, or the first MOST bytes and some. One that trickles does not last. Raises OSError."""
-    end, body = time.monotonic() + LONGEST, b""
-    while (part := answer.read1(2**16)) and len(body) <= MOST:
-        body += part
-        if time.monotonic() > end:
-            raise TimeoutError("timed out")
-    return body
-
-
 def _word(error: Exception) -> str:
     """Why, without anything that was sent."""
     return str(getattr(error, "error", "") or "malformed")[:60]
-
-
-def _refusal(body: bytes) -> str:
-    """OAuth 2's word for what is wrong."""
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    return plain(str(told.get("error", "")))[:60] if isinstance(told, dict) else ""
 
 
 def plain(text: str) -> str:

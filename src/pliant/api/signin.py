@@ -25,6 +25,7 @@ from pliant.api.principal import Principal, place_of
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
+from pliant.control.usecases.identities import Told
 from pliant.model.identity import APPLICATION, USER, Application, Provider, User, subject_of
 from pliant.model.rights import TENANT, Grant
 
@@ -124,6 +125,9 @@ def _of_session(authority: Authority, user: User, session: str, uses: int) -> Is
 
 LIVES = 600.0
 """Seconds within which somebody who began must have logged in."""
+
+AGAIN = "refresh-token"
+"""What of a provider's is kept sealed in the row of a user."""
 
 MOST_LOGINS = 10_000
 """Logins that have begun; with more the oldest are forgotten."""
@@ -276,7 +280,7 @@ def noted(here: Context, request: Request, find: Callable[[], T]) -> T:
 
 
 def _of_person(here: Context, provider: Provider, person: Person, source: str) -> Issued:
-    if provider.allowed and not {*provider.allowed} & {*person.groups}:
+    if not admitted(provider, person):
         raise Unauthorized(
             f"{person.name} is in none of the groups that may log in here.",
             f"An administrator of {provider.name} adds you to a group.",
@@ -293,10 +297,23 @@ def _of_person(here: Context, provider: Provider, person: Person, source: str) -
         if by_name(person.name) is not None or here.authority.owner == person.name
         else [person.name, other]
     )
-    user, session = here.service.identities.begin_session_of(
-        identity, names, person.told_groups, provider.by, _grants(here, provider, person), source
-    )
+    told = told_of(here, provider, person)
+    user, session = here.service.identities.begin_session_of(identity, names, told, source)
     return _of_session(here.authority, user, session.id, 0)
+
+
+def admitted(provider: Provider, person: Person) -> bool:
+    return not provider.allowed or bool({*provider.allowed} & {*person.groups})
+
+
+def told_of(here: Context, provider: Provider, person: Person) -> Told:
+    grants = tuple(_grants(here, provider, person))
+    return Told(provider.by, person.told_groups, grants, sealed(here, person.again))
+
+
+def sealed(here: Context, again: str) -> str:
+    """A provider's refresh token, to be stored."""
+    return here.authority.vault.sealed({AGAIN: again}) if again else ""
 
 
 def _grants(here: Context, provider: Provider, person: Person) -> Iterable[Grant]:

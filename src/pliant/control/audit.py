@@ -63,7 +63,7 @@ OF_WORKLOADS = frozenset(
 )
 """Of a workload only these: its command line may hold what is nobody's business."""
 
-SECRET = frozenset({"password", "secret"})
+SECRET = frozenset({"password", "secret", "again"})
 """Fields whose values are never recorded; that they changed is."""
 
 

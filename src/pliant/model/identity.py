@@ -36,7 +36,9 @@ class User:
     created_by: str = ""
     last_login: int | None = None  # ms
     updated: int = 0  # ms; 0: not since it was created
-    groups: tuple[str, ...] = ()  # which the login provider named at the last login
+    groups: tuple[str, ...] = ()  # which the login provider named last
+    told: int = 0  # ms; when it did
+    again: str = ""  # sealed: with it the provider is asked again; empty: it cannot be
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-FORMAT = 14
+FORMAT = 15
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
 
 KEPT = 1000

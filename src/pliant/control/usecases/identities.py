@@ -1,8 +1,8 @@
 """Use cases about people, programs, their keys and sessions, and the rules that give them roles."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pliant.control.board.access import Access
@@ -28,6 +28,17 @@ T = TypeVar("T")
 
 MOST_KEYS = 20
 """Access keys of one person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a login provider says of somebody, or what is left where it says nothing any more."""
+
+    by: str
+    groups: tuple[str, ...] = ()
+    grants: tuple[Grant, ...] = ()  # what the groups give
+    again: str | None = ""  # sealed; None: what there is
+    heard: bool = True  # now
 
 
 class Identities:
@@ -249,39 +260,62 @@ class Identities:
         return row
 
     def begin_session_of(
-        self,
-        identity: str,
-        names: Sequence[str],
-        groups: Iterable[str],
-        by: str,
-        grants: Iterable[Grant],
-        source: str,
+        self, identity: str, names: Sequence[str], told: Told, source: str
     ) -> tuple[User, LoginSession]:
         """For somebody of whom a provider has spoken; a user with that id is made at the first login.
 
-        The new user has the first of the names that nobody has, and no password. Rules that the provider gave
-        before, and does not give now, go.
+        The new user has the first of the names that nobody has, and no password.
         """
-        subject, wanted = subject_of(USER, identity), set(grants)
 
         def run(draft: Draft) -> tuple[User, LoginSession]:
             row = self._seen.users.get(identity)
             if row is None:
                 name = next((name for name in names if name not in self._seen.user_names), identity)
-                row = User(identity, name, "", created=draft.now, created_by=by)
-            row = replace(row, groups=tuple(groups))
-            given = {
-                rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == by
-            }
-            for grant, rule in given.items():
-                if grant not in wanted:
-                    draft.drop(rule)
-            for grant in sorted(wanted - given.keys(), key=lambda it: (it.role, it.scope.project)):
-                made = AccessRule(str(uuid.uuid4()), subject, grant.role, grant.scope, NO_UID, draft.now, by)
-                draft.put(made)
+                row = User(identity, name, "", created=draft.now, created_by=told.by)
+            row = self._following(draft, row, told)
             return row, self._session(draft, row, source)
 
         return self._loop.call(run)
+
+    def follow(self, seen: User, told: Told, *, over: bool = False) -> None:
+        """What the provider says now of somebody who logged in before. `over`: their sessions end, too.
+
+        Nothing is changed for who has logged in again since they were `seen`.
+        """
+
+        def run(draft: Draft) -> None:
+            row = self._seen.users.get(seen.id)
+            if row is not None and row.told == seen.told:
+                draft.put(self._following(draft, row, told))
+                if over:
+                    self._end_sessions(draft, subject_of(USER, seen.id))
+
+        self._loop.call(run)
+
+    def keep(self, identity: str, again: str) -> None:
+        """With what the provider is to be asked from now on, sealed."""
+
+        def run(draft: Draft) -> None:
+            if (row := self._seen.users.get(identity)) is not None:
+                draft.put(replace(row, again=again))
+
+        self._loop.call(run)
+
+    def _following(self, draft: Draft, row: User, told: Told) -> User:
+        """Rules that the provider gave before, and does not give now, go."""
+        subject, wanted = subject_of(USER, row.id), set(told.grants)
+        given = {
+            rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == told.by
+        }
+        for grant, rule in given.items():
+            if grant not in wanted:
+                draft.drop(rule)
+        for grant in sorted(wanted - given.keys(), key=lambda it: (it.role, it.scope.project)):
+            draft.put(
+                AccessRule(str(uuid.uuid4()), subject, grant.role, grant.scope, NO_UID, draft.now, told.by)
+            )
+        again = row.again if told.again is None else told.again
+        return replace(row, groups=told.groups, again=again, told=draft.now if told.heard else row.told)
 
     def use_session(self, identity: str, uses: int) -> LoginSession | None:
         """Count a refresh. None: there is no such session; a token that is used twice ends its session."""
