@@ -99,6 +99,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         "/nowhere",
         "https://gpu.example.org",
         allowed=("users",),
+        uid="uid_number",
     )
     with stage(folder) as made, TestClient(made.app(provider=lab), headers=owner) as http:
         yield Api(made, http)

@@ -8,13 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from pliant.api.accounts import by_name
+from pliant.api.accounts import by_name, look_up
 from pliant.api.auth import Authority
 from pliant.api.context import Context
 from pliant.api.errors import Unauthorized
@@ -25,7 +25,7 @@ from pliant.api.principal import Principal, place_of
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
-from pliant.model.identity import APPLICATION, USER, Application, Provider, User, subject_of
+from pliant.model.identity import APPLICATION, USER, Account, Application, Provider, User, subject_of
 from pliant.model.rights import TENANT, Grant
 
 log = logging.getLogger(__name__)
@@ -293,10 +293,31 @@ def _of_person(here: Context, provider: Provider, person: Person, source: str) -
         if by_name(person.name) is not None or here.authority.owner == person.name
         else [person.name, other]
     )
+    account = _account(here, provider, person)
     user, session = here.service.identities.begin_session_of(
-        identity, names, person.told_groups, provider.by, _grants(here, provider, person), source
+        identity,
+        names,
+        lambda row: replace(
+            row, groups=person.told_groups, email=person.email, account=account or row.account
+        ),
+        provider.by,
+        _grants(here, provider, person),
+        source,
     )
     return _of_session(here.authority, user, session.id, 0)
+
+
+def _account(here: Context, provider: Provider, person: Person) -> Account | None:
+    """The account of this machine that the provider names; None: it names none. Raises Unauthorized."""
+    if person.uid is None:
+        return None
+    known = look_up(person.uid)
+    if known is None or not here.authority.accounts.serves(person.uid):
+        raise Unauthorized(
+            f"{provider.name} names user {person.uid} for {person.name}: no job may run as that here.",
+            f"Try: getent passwd {person.uid}",
+        )
+    return known.account
 
 
 def _grants(here: Context, provider: Provider, person: Person) -> Iterable[Grant]:

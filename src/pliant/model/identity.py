@@ -37,6 +37,7 @@ class User:
     last_login: int | None = None  # ms
     updated: int = 0  # ms; 0: not since it was created
     groups: tuple[str, ...] = ()  # which the login provider named at the last login
+    email: str = ""  # the same; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,8 @@ class Provider:
     address: str  # of this server's console, as browsers reach it
     scopes: tuple[str, ...] = ("openid", "profile")
     groups: str = "groups"  # claim that lists somebody's groups
+    email: str = "email"  # claim that tells somebody's mail address
+    uid: str = ""  # claim that tells the number of somebody's account of this machine; empty: none does
     allowed: tuple[str, ...] = ()  # groups, of which one is needed; empty: none is
     roles: tuple[tuple[str, int, str], ...] = ()  # group, id of a role, name of a project (empty: everywhere)
 

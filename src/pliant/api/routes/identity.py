@@ -187,6 +187,7 @@ def _user(row: User) -> UserItem:
         "enabled": row.enabled,
         "account": row.account.name if row.account is not None else None,
         "groups": list(row.groups),
+        "email": row.email or None,
     }
 
 

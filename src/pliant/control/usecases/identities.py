@@ -252,15 +252,15 @@ class Identities:
         self,
         identity: str,
         names: Sequence[str],
-        groups: Iterable[str],
+        told: Callable[[User], User],
         by: str,
         grants: Iterable[Grant],
         source: str,
     ) -> tuple[User, LoginSession]:
         """For somebody of whom a provider has spoken; a user with that id is made at the first login.
 
-        The new user has the first of the names that nobody has, and no password. Rules that the provider gave
-        before, and does not give now, go.
+        `told` puts into its row what the provider says now. The new user has the first of the names that
+        nobody has, and no password. Rules that the provider gave before, and does not give now, go.
         """
         subject, wanted = subject_of(USER, identity), set(grants)
 
@@ -269,7 +269,7 @@ class Identities:
             if row is None:
                 name = next((name for name in names if name not in self._seen.user_names), identity)
                 row = User(identity, name, "", created=draft.now, created_by=by)
-            row = replace(row, groups=tuple(groups))
+            row = told(row)
             given = {
                 rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == by
             }
