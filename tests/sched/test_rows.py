@@ -83,3 +83,4 @@ def test_an_order_keeps_all_that_it_does_not_change():
     assert all(getattr(row, it.name) != getattr(unlike, it.name) for it in fields(Task) if it.name != "phase")
     changes = {"phase": TaskPhase.ORDERED, "claims": place, "carries": place, "attempt": 5, "started": None}
     assert row.ordered(place) == replace(row, **changes)
+    assert row.stopping(place, (12,)) == replace(row, phase=TaskPhase.STOPPING, claims=place, resizes=(12,))

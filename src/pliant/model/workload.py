@@ -89,8 +89,7 @@ class Request:
 
     @property
     def resources(self) -> Resources:
-        gpu = 0 if self.gpu_memory else self.devices * self.portion
-        return Resources(gpu, self.cpu, self.memory)
+        return Resources(self.gpu, self.cpu, self.memory)
 
 
 JOB_FOLDER = "@job"
@@ -246,8 +245,7 @@ class Workload:
     def launch_of(self, task: str) -> Launch:
         """How the task of that name is started."""
         name = task.rpartition("-")[0]
-        own = next((group.launch for group in self.groups if group.name == name), None)
-        return own or self.launch
+        return next((group.launch for group in self.groups if group.name == name), None) or self.launch
 
 
 class TaskPhase(StrEnum):
@@ -333,6 +331,14 @@ class Task:
             self.retry_at, self.resizes,
         )  # fmt: skip
 
+    def stopping(self, claims: Placement | None, resizes: tuple[int, ...]) -> "Task":
+        """Its row once the end of its attempt is ordered."""
+        return Task(
+            self.workload, self.name, self.group, self.index, TaskPhase.STOPPING, claims, self.carries,
+            self.attempt, self.started, self.first_started, self.failures, self.last_code, self.ooms,
+            self.retry_at, resizes,
+        )  # fmt: skip
+
 
 class AttemptId(NamedTuple):
     """What orders, facts, logs and exit records name."""
@@ -390,5 +396,5 @@ class Attempt:
         since = self.resized if self.resized is not None else self.started
         if since is None:
             return 0
-        until = self.exit.at if self.exit is not None else now
-        return self.held_before + max(0, until - since) * self.placement.gpu
+        lasts = (self.exit.at if self.exit is not None else now) - since
+        return self.held_before + max(0, lasts) * self.placement.gpu

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
@@ -102,7 +101,7 @@ class Deriver:
                 starting.setdefault(row.workload, []).append((key, row, claim))
             elif row.phase is TaskPhase.RUNNING or row.phase is TaskPhase.ORDERED:
                 if claim is None:
-                    self._stop(row, self._why(row, None), claims=None)
+                    self._stop(row, self._why(row, None), None, row.resizes)
                     continue
                 self._live(self._noted(key), key in changed_now)
             else:
@@ -151,7 +150,7 @@ class Deriver:
         if keeps and workload is not None and self._is_bonus(workload, row, claim):
             since = self._now - self._settings.grow_window
             resizes = (*(at for at in resizes if at > since), self._now)
-        self._stop(row, self._why(row, claim), resizes=resizes)
+        self._stop(row, self._why(row, claim), claim, resizes)
 
     @staticmethod
     def _kept(claim: Placement, carry: Placement) -> Placement:
@@ -162,8 +161,8 @@ class Deriver:
         group = workload.group(row.group)
         return group.elastic and len(claim.shares) > group.request.devices
 
-    def _stop(self, row: Task, reason: Reason, **changes: Any) -> None:
-        self.outcome.rows[row.key] = replace(row, phase=TaskPhase.STOPPING, **changes)
+    def _stop(self, row: Task, reason: Reason, claims: Placement | None, resizes: tuple[int, ...]) -> None:
+        self.outcome.rows[row.key] = row.stopping(claims, resizes)
         attempt = AttemptId(row.workload, row.name, row.attempt)
         self.outcome.stops.append(StopIntent(attempt, reason, self._decisions.get(row.workload, -1)))
 

@@ -34,6 +34,9 @@ class Reclaim(Policy):
         self._before: dict[str, Resources] = {}  # what queues beside ours had when they were first looked at
         self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what gives() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
+        self._below: dict[str, bool] = {}  # level of ours -> what _below_quota() has answered
+        # (level of the victim's, milli-GPUs) -> the reason: many victims lose as much.
+        self._reasons: dict[tuple[str, int], Reason] = {}
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         other = victim.project != self.chunk.workload.project
@@ -171,6 +174,12 @@ class Reclaim(Policy):
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
         mine, theirs = self._level(victim.project)
+        known = self._reasons.get((theirs, gpu))
+        if known is None:
+            known = self._reasons[theirs, gpu] = self._reason(mine, theirs, gpu)
+        return known
+
+    def _reason(self, mine: str, theirs: str, gpu: int) -> Reason:
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]
         at = next((at for at, asked in enumerate(self.adding) if asked), 0)
@@ -202,12 +211,11 @@ class Reclaim(Policy):
         return known
 
     def _below_quota(self, mine: str) -> bool:
-        return all(
-            not asked or have + asked <= quota
-            for have, asked, quota in zip(
-                self._own[mine], self.adding, self._standing[mine].deserved, strict=True
-            )
-        )
+        known = self._below.get(mine)
+        if known is None:
+            quota = self._standing[mine].deserved
+            known = self._below[mine] = _within(self.adding, self._own[mine], quota)
+        return known
 
     def _exceeds(self, have: Resources, due: Resources) -> bool:
         gpu, cpu, memory = self.adding

@@ -376,7 +376,10 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
     wanted = set(claim.uuids)
     holders: dict[str, Named] = {}
     node = world.nodes.get(claim.node)
-    for other in sorted(node.tasks) if node is not None else ():
+    near: set[TaskKey] = set()  # those on its devices, and the rest of its workload
+    if node is not None:
+        near.update(world.keys_of(key[0]), *(node.devices[it].tasks for it in wanted & node.devices.keys()))
+    for other in sorted(near):
         carries = world.tasks[other].carries
         if (
             other != key

@@ -252,8 +252,8 @@ class Simulation:
     def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
         """Place a task on a node that was cleared for it, and again elsewhere what only moves."""
         most = self._policy.grounds.places.settings.consolidation_victims  # workloads moved; -1: any number
-        moved = {unit.workload for unit in self._attempt.units if unit.again is not None}
-        if self._moves and 0 <= most < len(moved):
+        moved = {it.workload for it in self._attempt.units if it.again is not None} if self._moves else ()
+        if 0 <= most < len(moved):
             return False
         if part.extends:
             if not fit.place_part(self._world, (self._cls,), part, self._pool):
