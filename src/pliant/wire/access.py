@@ -333,9 +333,7 @@ class IdpClient(TypedDict, total=False):
     mandatoryClaim: NeededClaim
 
 
-class IdpMappers(TypedDict, total=False):
-    """What of a person is read from which claim; what is not read is missing."""
-
+class IdpMappers(TypedDict, total=False):  # what of a person is read from which claim
     groups: Required[str]
     email: Required[str]
     uid: str  # the account of this machine as which their jobs run
