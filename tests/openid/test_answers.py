@@ -215,7 +215,7 @@ def test_a_number_of_an_account_is_one_or_there_is_no_login(liar):
         assert liar.person().uid == number
     for said in ("anna", -1, "-1", 1.5, True, [1001], "\u0661", "1" * 11, " 1"):
         liar.says(uid=said)
-        with pytest.raises(NotKnown, match="claim uid is no number"):
+        with pytest.raises(NotKnown, match="claim uid is not an account number"):
             liar.person()
     liar.told = replace(liar.told, uid="")
     assert liar.person().uid is None

@@ -150,7 +150,7 @@ class Relying:
             return None
         number = str(told[name])
         if not (number.isascii() and number.isdecimal() and len(number) <= 10):
-            raise NotKnown(f"the claim {name} is no number of an account")
+            raise NotKnown(f"the claim {name} is not an account number")
         return int(number)
 
     def checked(self, token: str, nonce: str) -> dict[str, Any]:
