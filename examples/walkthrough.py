@@ -257,7 +257,7 @@ class Stage:
         left = self.processes()
         end = time.monotonic() + patience
         while left and time.monotonic() < end:
-            time.sleep(0.05)
+            time.sleep(0.1)
             left = self.processes()
         while alive := self.processes():
             for process in alive:
@@ -279,9 +279,11 @@ def play(
     for command in commands:
         end = time.monotonic() + deadline
         seen = _once(command, stage, read)
+        pause = 0.1
         while seen.problem and command.looks and time.monotonic() < end:
-            time.sleep(0.1)
+            time.sleep(pause)
             seen = _once(command, stage, read)
+            pause = min(1.5 * pause, 0.5)  # each look starts a program, which takes time from the rest
         yield seen
 
 

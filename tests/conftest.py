@@ -3,7 +3,6 @@
 import gc
 import signal
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,16 +21,6 @@ settings.load_profile("pliant")
 # Otherwise it tries numbers from our sources, of whatever is loaded by then: a test that is run alone would
 # have other examples, and so would all after a constant is changed somewhere.
 HypothesisProvider._local_constants = Constants()
-
-SLOW = frozenset({"benchmarks", "box", "console", "crash", "e2e", "images", "runai_names", "train"})
-"""Folders whose tests play whole servers and jobs: each of them carries the marker `slow`."""
-
-
-@pytest.hookimpl(tryfirst=True)  # before markers decide what is left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if SLOW & set(item.path.relative_to(Path(__file__).parent).parts[:1]):
-            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,12 +1,13 @@
 """Composition root: builds the server out of its parts, runs it, takes it down. See options.py."""
 
 import gc
+import os
 
 gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # looking for them means to read the metadata of all packages
 # isort: split
 import json
 import logging
-import os
 import resource
 import secrets
 import signal
@@ -75,6 +76,7 @@ from pliant.store.recovery import (
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
+gc.freeze()  # what imports made stays, and is never looked through
 gc.enable()
 
 log = logging.getLogger("pliant")

@@ -23,6 +23,7 @@ from pathlib import Path
 from pliant.engines.local.supervisor import NATIVE
 from pliant.engines.local.warden import END, Owner, Refused, Verb, Walls, Warden, close, launch, receive
 from pliant.model.workload import AttemptId
+from tests.house import waiting
 
 SECONDS = 900.0 if os.environ.get("PLIANT_GUEST") else 120.0  # one that qemu computes is slow
 WARDEN = NATIVE.with_name("pliant-warden")
@@ -34,11 +35,7 @@ NUMBERS = count(1)
 
 
 def until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {SECONDS} s for: {what}"
-        time.sleep(0.01)
-    return value
+    return waiting.until(condition, what, SECONDS)
 
 
 def trees():

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from examples.walkthrough import Stage
-from tests.e2e.witness import DEADLINE, client, until
+from tests.e2e.witness import client, until
+from tests.house.waiting import SECONDS
 from tests.train.elasticdl_jobs import check_exactly_once, difference, replay
 
 BATCH = 20  # two gradients of ten records
@@ -165,7 +166,7 @@ def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
         return len(there) == 3 and len(others) == 1 and set(there.values()) == {"Running"}
 
     try:
-        until(another, "another worker", 2 * DEADLINE)
+        until(another, "another worker", 2 * SECONDS)
     except AssertionError:
         print(pods(stage, "job"), agent, worker, typed(stage, "pliant describe job job"))
         raise

@@ -5,30 +5,18 @@ import math
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from examples.walkthrough import Stage
 from pliant.client.client import Client
 from pliant.client.errors import PliantError
+from tests.house.waiting import until
 
 QUICKSTART = "pliant.engines.local.images.quickstart"
-DEADLINE = 240.0  # seconds; a slow machine is no failure
 _STEP = re.compile(r"^step=(\d+) loss=(\d+\.\d+)", re.M)
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], T | None], what: str, deadline: float = DEADLINE) -> T:
-    """Poll until the condition gives something true, which is returned."""
-    end = time.monotonic() + deadline
-    while not (result := condition()):
-        assert time.monotonic() < end, f"waited {deadline:.0f} s for {what}"
-        time.sleep(0.05)
-    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pliant.engines.local.supervisor import HERE, NATIVE
 from pliant.model.workload import AttemptId, Launch
 from tests.engines.contract import GRACE, NODE, Rig
 from tests.house.gaps import gap
+from tests.house.waiting import until
 
 SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
 PYTHON_SUPERVISOR = (sys.executable, "-S", "-E", str(HERE / "supervise.py"))
@@ -54,14 +54,6 @@ def processes(state: Path, attempt: AttemptId | None = None) -> list[int]:
             if ours and (attempt is None or env.get(b"PLIANT_ATTEMPT") == str(attempt).encode()):
                 found.append(int(name))
     return found
-
-
-def until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {SECONDS} s for: {what}"
-        time.sleep(0.005)
-    return value
 
 
 def kill(pid, number=signal.SIGKILL):

@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -17,6 +18,11 @@ import pytest
 ALLOWED = frozenset({"no GPU", "no kubelet"})  # what a build machine may lack
 BY_MARK = {"long": "make test-long", "slow": "make test"}
 """Marker of tests that some runs leave out for their length -> what runs them."""
+
+SLOW = frozenset({"benchmarks", "box", "console", "crash", "e2e", "images", "runai_names", "train"})
+"""Folders of tests/ whose tests play whole servers and jobs: each of them carries the marker `slow`."""
+
+TESTS = Path(__file__).parents[1]
 
 _LEFT = pytest.StashKey[Counter[str]]()  # of a run: by marker, tests that were left out for it
 _TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
@@ -37,6 +43,19 @@ def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
         key = (match["reason"], match["hint"]) if match else ("undeclared skip", f"{report.nodeid}: {said}")
         found[key] += 1
     return found
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A folder that is left out whole is not read: that is a third of what each process reads."""
+    whole = collection_path.parent == TESTS and collection_path.name in SLOW
+    return True if whole and "not slow" in config.option.markexpr else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before markers decide what is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SLOW:
+            item.add_marker("slow")
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -73,6 +92,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
     writer = config.get_terminal_writer()
     writer.line()
+    if "not slow" in config.option.markexpr and config.rootpath == TESTS.parent:
+        writer.line(f"left out: all of tests/{{{','.join(sorted(SLOW))}}}: run `{BY_MARK['slow']}`")
     for mark, number in sorted(left.items()):
         writer.line(f"left out: {mark} tests ({_tests(number)}): run `{BY_MARK[mark]}`")
     for (reason, hint), number in sorted(gaps.items()):

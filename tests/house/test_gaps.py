@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.gaps import SLOW, TESTS, pytest_ignore_collect
+
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
 
@@ -70,6 +72,17 @@ def test_strict_runs_fail_on_what_is_not_allowed(
     code, lines = run_inner(tmp_path, body, *more)
     assert code in (0, 5)  # 5: the only module was left out, nothing ran
     assert lines[-2].startswith(f"left out: {named} (1 test): ")
+
+
+def test_a_folder_that_is_left_out_whole_is_not_read(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(chosen: str) -> set[str]:
+        monkeypatch.setattr(pytestconfig.option, "markexpr", chosen)
+        return {it.name for it in TESTS.iterdir() if pytest_ignore_collect(it, pytestconfig)}
+
+    assert unread(FAST) == SLOW
+    assert unread("not long") == set()
 
 
 def test_errors_count_as_failures(tmp_path: Path) -> None:

@@ -5,28 +5,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pliant
+from tests.house.waiting import until
 
 PROGRAM = "pliant.engines.local.images.quickstart"
 DEADLINE = 240.0  # seconds; a slow machine is no failure
 _LINE = re.compile(r"^step=(\d+) loss=(\d+\.\d{12}) accuracy=(\d\.\d{4}) records/s=(\d+) gpus=(\d+)$", re.M)
-T = TypeVar("T")
-
-
-def until(condition: Callable[[], T | None], what: str) -> T:
-    """Poll until the condition gives something true, which is returned; fails after DEADLINE."""
-    end = time.monotonic() + DEADLINE
-    while not (result := condition()):
-        assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
-        time.sleep(0.01)
-    return result
 
 
 class Run:

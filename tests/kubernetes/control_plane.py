@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.house.gaps import gap
+from tests.house.waiting import until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -112,15 +113,6 @@ class ControlPlane:
     def add_namespace(self, name: str) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.request("POST", "/api/v1/namespaces", namespace)
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition says once it says something."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,6 @@ def entry(state: str, *gpus: str, deadline: int | None = None, task: str = "task
         "state": state,
         "deadline": deadline,
     }
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
-    return value
 
 
 class Scheduler:

@@ -18,7 +18,8 @@ from pliant.train.agent.service import Agent
 from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 from pliant.train.master.service import Master
-from tests.link.conftest import ATTEMPT, A, B, entry, until, write
+from tests.house.waiting import until
+from tests.link.conftest import ATTEMPT, A, B, entry, write
 
 
 class Source:

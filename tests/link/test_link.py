@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.train.agent.link import ALONE, Link, NoTask, report_of
-from tests.link.conftest import ATTEMPT, A, B, Scheduler, entry, until, write
+from tests.house.waiting import until
+from tests.link.conftest import ATTEMPT, A, B, Scheduler, entry, write
 
 
 def test_it_registers_and_hears_of_changes_at_once(scheduler: Scheduler, link: Link) -> None:

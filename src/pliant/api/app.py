@@ -14,6 +14,7 @@ from pliant.api.context import Context, ServerInfo
 from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
+from pliant.api.late import LateRoute
 from pliant.api.openid import Relying
 from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
 from pliant.api.repeats import Repeats
@@ -133,6 +134,7 @@ def create_app(
     app.open = frozenset(
         route.path for router in public for route in router.routes if isinstance(route, APIRoute)
     )
+    app.router.route_class = LateRoute
     everybody = [needs("self:read")]
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)

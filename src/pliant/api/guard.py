@@ -7,13 +7,12 @@ A right without a place must hold at some scope; the route then asks for the pla
 leaves out what the caller may not see. The application cannot be made while a route names none.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
@@ -190,16 +189,10 @@ def unit(what: str) -> Find:
 # -- all routes -------------------------------------------------------------------------------------
 
 
-def _needs(dependant: Dependant) -> Iterator[Needs]:
-    for below in dependant.dependencies:
-        if isinstance(below.call, Needs):
-            yield below.call
-        yield from _needs(below)
-
-
 def needs_of(route: BaseRoute) -> Needs | None:
     """What a route names; None: nothing."""
-    return next(_needs(route.dependant), None) if isinstance(route, APIRoute) else None
+    given = route.dependencies if isinstance(route, APIRoute) else ()
+    return next((it.dependency for it in given if isinstance(it.dependency, Needs)), None)
 
 
 def check_routes(routes: Iterable[BaseRoute]) -> None:

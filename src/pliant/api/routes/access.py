@@ -2,13 +2,14 @@
 
 import uuid
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.accounts import by_name
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, status_of_refusal
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -40,7 +41,7 @@ from pliant.wire.access import (
 )
 from pliant.wire.workload import BatchDone, Counted
 
-router = APIRouter(prefix="/api", tags=["access"])
+router = Router(prefix="/api", tags=["access"])
 
 KINDS = {"app": APPLICATION, "group": UNIX_GROUP}
 """Other words for types of subjects."""

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
@@ -49,7 +50,7 @@ from pliant.wire.assets import (
 from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1", tags=["assets and templates"])
+router = Router(prefix="/api/v1", tags=["assets and templates"])
 
 Asked = Annotated[Window, Depends(window)]
 Comply = Annotated[

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.redaction import shown, sight
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
@@ -16,7 +17,7 @@ from pliant.control.board.view import Board
 from pliant.model.reason import MayRead, Named
 from pliant.wire.questions import Fairness, FairnessHours, FairnessRow
 
-router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+router = Router(prefix="/api/v1/audit", tags=["audit"])
 
 
 Window = Annotated[

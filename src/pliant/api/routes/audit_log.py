@@ -3,17 +3,18 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, encode, or_csv
 from pliant.api.responses.sheet import sheet
 from pliant.api.responses.times import stamp
 from pliant.model.audit import AuditRecord
 from pliant.wire.access import AuditItem, AuditLog
 
-router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+router = Router(prefix="/api/v1/audit", tags=["audit"])
 
 PAGE = 500
 ALWAYS = 2**62

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import demand, demand_in_project, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal, place_of
 from pliant.api.repeats import answered
@@ -19,7 +20,7 @@ from pliant.model.machine import DEFAULT_POOL
 from pliant.model.rights import TENANT
 from pliant.wire.cluster import BookingItem, BookingList, BookingRequest
 
-router = APIRouter(prefix="/api/v1", tags=["machines"])
+router = Router(prefix="/api/v1", tags=["machines"])
 
 Key = Annotated[str, Path(max_length=253)]
 

@@ -1,10 +1,11 @@
 """Notices by mail under the paths of Run:ai: the rows of /notifications and /mail-server."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -28,7 +29,7 @@ from pliant.wire.notices import (
     SubscriptionRequest,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["notifications"])
+router = Router(prefix="/api/v1", tags=["notifications"])
 
 IMPLICIT_TLS = 465
 """The port on which mail is sent through TLS from the start."""

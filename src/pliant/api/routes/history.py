@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import AfterValidator, WithJsonSchema
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.redaction import own_too, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
@@ -19,7 +20,7 @@ from pliant.model.workload import Workload
 from pliant.wire.history import AttemptEntry, History
 from pliant.wire.workload import EventItem, EventList
 
-router = APIRouter(prefix="/api/v1", tags=["workloads"])
+router = Router(prefix="/api/v1", tags=["workloads"])
 
 
 def _kind(value: str) -> EventKind:

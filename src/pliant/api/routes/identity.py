@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.accounts import by_name
 from pliant.api.auth import KEY, Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, Unauthorized
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.passwords import client_and_secret, digest, fits, hashed, temporary
 from pliant.api.principal import Principal
@@ -41,7 +42,7 @@ from pliant.wire.access import (
 )
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1", tags=["people and programs"])
+router = Router(prefix="/api/v1", tags=["people and programs"])
 
 _NAME = re.compile(r"[a-z][-_a-z0-9]*[a-z0-9]")
 DAY = 24 * 3600 * 1000
@@ -54,9 +55,8 @@ def _account(caller: Principal, name: str) -> Account | None:
     demand(caller, "users:bind", TENANT)
     found = by_name(name)
     if found is None or found.uid == 0:
-        raise BadRequest(
-            f"There is no account {name[:64]!r} on this machine for jobs.", f"Try: getent passwd {name}"
-        )
+        missing = f"There is no account {name[:64]!r} on this machine for jobs."
+        raise BadRequest(missing, f"Try: getent passwd {name}")
     return found
 
 

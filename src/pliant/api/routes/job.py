@@ -4,10 +4,11 @@ import asyncio
 import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Path, Response
+from fastapi import Depends, Header, Path, Response
 
 from pliant.api.context import Context, Here
 from pliant.api.guard import ATTEMPT, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.streaming.feed import BEAT
@@ -16,7 +17,7 @@ from pliant.model.progress import Progress
 from pliant.model.workload import AttemptId
 from pliant.wire.job import Ack, Allocation, Link, Linked, Report, Reported
 
-router = APIRouter(prefix="/api/v1/attempts/{workload}/{task}/{number}", tags=["jobs"])
+router = Router(prefix="/api/v1/attempts/{workload}/{task}/{number}", tags=["jobs"])
 
 LONGEST = 30.0
 """Seconds for which an answer is waited for at most."""

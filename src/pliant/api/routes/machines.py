@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal
@@ -36,7 +37,7 @@ from pliant.wire.cluster import (
 )
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1", tags=["machines"])
+router = Router(prefix="/api/v1", tags=["machines"])
 
 Asked = Annotated[Window, Depends(window)]
 

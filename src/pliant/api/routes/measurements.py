@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import Depends, Header, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import may_see_unit, needs, unit, workload
+from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, described
 from pliant.api.responses.measurements import Span, as_csv, of_subject
 from pliant.api.routes.machines import check_that_cluster, known_node, known_pool
@@ -18,7 +19,7 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.model.workload import Kind
 from pliant.wire.measurements import MeasuredGroup, Measurements
 
-router = APIRouter(prefix="/api/v1", tags=["metrics over time"])
+router = Router(prefix="/api/v1", tags=["metrics over time"])
 
 _PROFILES = (
     "GPU_GRAPHICS_ENGINE_ACTIVITY_PER_GPU", "GPU_SM_ACTIVITY_PER_GPU", "GPU_SM_OCCUPANCY_PER_GPU",

@@ -2,11 +2,12 @@
 
 from collections import Counter
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -24,7 +25,7 @@ from pliant.wire.notices import (
     Tested,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["notifications"])
+router = Router(prefix="/api/v1", tags=["notifications"])
 
 
 @router.get("/notifications", dependencies=[needs("self:read")], **answers(200, NotificationList))

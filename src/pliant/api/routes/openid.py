@@ -3,13 +3,14 @@
 A program's login is allowed by a page that shows the same code as the program.
 """
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import OPENID
 from pliant.api.context import Context, Here
 from pliant.api.errors import IDPS
 from pliant.api.guard import OPEN, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.signin import LIVES, by_provider, logins, noted
@@ -28,8 +29,8 @@ from pliant.wire.access import (
 )
 from pliant.wire.server import Tokens
 
-public = APIRouter(prefix=OPENID, tags=["people and programs"])
-router = APIRouter(prefix=IDPS, tags=["people and programs"])
+public = Router(prefix=OPENID, tags=["people and programs"])
+router = Router(prefix=IDPS, tags=["people and programs"])
 
 ALIAS = "oidc"
 """Of the one provider that there can be."""

@@ -5,11 +5,12 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import Depends, Header, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import Target, check, demand, may_see_unit, needs, unit
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
@@ -42,7 +43,7 @@ from pliant.wire.organization import (
 )
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1/org-unit", tags=["projects and departments"])
+router = Router(prefix="/api/v1/org-unit", tags=["projects and departments"])
 
 Asked = Annotated[Window, Depends(window)]
 

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
+from pliant.api.late import Router
 from pliant.api.listing import Listing
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.workloads import Renderer
@@ -18,7 +19,7 @@ from pliant.control.board.view import WorkloadView
 from pliant.model.workload import Attempt
 from pliant.wire.workload import Counted, PodItem, PodList
 
-router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
+router = Router(prefix="/api/v1/workloads", tags=["workloads"])
 
 
 def _member(name: str) -> Callable[[PodItem], Any]:

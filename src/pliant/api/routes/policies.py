@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import issue_item, policy_of
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal, place_of
 from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
@@ -32,7 +33,7 @@ from pliant.wire.assets import (
     ScopeWord,
 )
 
-router = APIRouter(prefix="/api", tags=["policies"])
+router = Router(prefix="/api", tags=["policies"])
 
 Scoped = Annotated[ScopeWord | None, Query(description="Whose it is.")]
 Key = Annotated[str, Query(alias="projectId", max_length=200)]

@@ -3,11 +3,12 @@
 import uuid
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
@@ -31,7 +32,7 @@ from pliant.wire.organization import (
     WorkloadTypes,
 )
 
-router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
+router = Router(prefix="/api/v1", tags=["projects and departments"])
 
 
 @router.get("/workload-priorities", dependencies=[needs("priorities:read")], **answers(200, Priorities))

@@ -2,18 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.errors import Forbidden
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest
 from pliant.wire.questions import ReplayItem
 
-router = APIRouter(prefix="/api/v1/replay", tags=["replay"])
+router = Router(prefix="/api/v1/replay", tags=["replay"])
 
 
 @router.get("", dependencies=[needs("replay:read")], **answers(200, ReplayItem))

@@ -5,12 +5,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden
 from pliant.api.guard import may_see_unit, needs
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
@@ -26,7 +27,7 @@ from pliant.model.sample import Sample
 from pliant.wire.reports import ReportItem, ReportList, ReportRequest, ReportsAvailable
 from pliant.wire.workload import Counted
 
-router = APIRouter(prefix="/api/v1/org-unit/reports", tags=["reports"])
+router = Router(prefix="/api/v1/org-unit/reports", tags=["reports"])
 
 Asked = Annotated[Window, Depends(window)]
 

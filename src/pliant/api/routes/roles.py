@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -42,7 +43,7 @@ from pliant.wire.access import (
     RoleSet,
 )
 
-router = APIRouter(prefix="/api", tags=["access"])
+router = Router(prefix="/api", tags=["access"])
 
 
 @router.get("/v2/authorization/roles", dependencies=[needs("roles:read")], **answers(200, RoleList))

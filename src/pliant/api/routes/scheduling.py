@@ -3,11 +3,12 @@
 import uuid
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Query, Response
+from fastapi import Body, Depends, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
@@ -23,7 +24,7 @@ from pliant.sched.settings import Settings
 from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest
 from pliant.wire.workload import Counted, EventList
 
-router = APIRouter(prefix="/api/v1", tags=["scheduling"])
+router = Router(prefix="/api/v1", tags=["scheduling"])
 
 Asked = Annotated[Window, Depends(window)]
 Typed = bool | str | float | int | None  # bool: so that true is not taken for 1

@@ -1,10 +1,11 @@
 """What is set about logins: how long one lasts, and what passwords must be like."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers
 from pliant.control.errors import NotFound
@@ -12,7 +13,7 @@ from pliant.control.state.setting import BY_NAME, SECURITY, SETTINGS, Setting, r
 from pliant.sched.settings import Settings
 from pliant.wire.access import SecuritySetting, SecuritySettingChange, SecuritySettingList
 
-router = APIRouter(prefix="/api/v1/security/settings", tags=["people and programs"])
+router = Router(prefix="/api/v1/security/settings", tags=["people and programs"])
 
 OURS = tuple(setting for setting in SETTINGS if setting.field in SECURITY)
 

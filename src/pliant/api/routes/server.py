@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.errors import problem
 from pliant.api.guard import OPEN, needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
@@ -39,8 +40,8 @@ from pliant.wire.server import (
 
 API = "v1"
 
-public = APIRouter(tags=["server"])
-router = APIRouter(prefix="/api/v1", tags=["server"])
+public = Router(tags=["server"])
+router = Router(prefix="/api/v1", tags=["server"])
 
 _FIELDS = tuple(get_type_hints(TokenRequest))
 

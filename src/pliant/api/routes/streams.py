@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
@@ -12,6 +12,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
 from pliant.api.guard import session as session_of
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers, empty, encode
@@ -21,7 +22,7 @@ from pliant.control.errors import Conflict
 from pliant.model.workload import AttemptId
 from pliant.wire.session import Command, Connect, ExecStarted, ExecState, Reach, Resized, Taken
 
-router = APIRouter(prefix="/api/v1", tags=["streams"])
+router = Router(prefix="/api/v1", tags=["streams"])
 
 KEEP_ALIVE = 15.0
 """Seconds without news after which a comment is sent, so that a client that is gone is noticed."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter
 
@@ -15,6 +15,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, NoAccount
 from pliant.api.guard import demand_in_project, needs, workload
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
@@ -37,7 +38,7 @@ from pliant.wire.questions import Verdict
 from pliant.wire.submission import AnySubmission, Distributed, Inference, InferenceChange, Submitted
 from pliant.wire.submission import Submission as Training
 
-router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
+router = Router(prefix="/api/v1/workloads", tags=["workloads"])
 
 NEVER = "never-fits"
 """Code of the reason of what no node can ever hold."""

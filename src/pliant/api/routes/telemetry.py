@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import may_see_unit, needs
+from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.loads import load_of
 from pliant.api.responses.organization import parent_of
@@ -20,7 +21,7 @@ from pliant.model.workload import Phase
 from pliant.wire.cluster import Telemetry, TelemetryValue
 from pliant.wire.workload import WorkloadLoads
 
-router = APIRouter(prefix="/api/v1", tags=["telemetry"])
+router = Router(prefix="/api/v1", tags=["telemetry"])
 
 T = TypeVar("T")
 Group = Callable[[T], tuple[str, str]]

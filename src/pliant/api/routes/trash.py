@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import Target, about, known_workload, needs
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, window
 from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers
@@ -18,7 +19,7 @@ from pliant.control.ports import Kept
 from pliant.model.rights import TENANT
 from pliant.wire.trash import KeptList, Restored
 
-router = APIRouter(prefix="/api/v1/trash", tags=["workloads"])
+router = Router(prefix="/api/v1/trash", tags=["workloads"])
 
 _listing: Listing[Kept] = Listing(
     {

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal, place_of
 from pliant.api.responses.encoding import answer, answers, empty, or_csv
@@ -21,7 +22,7 @@ from pliant.model.ledger import Usage
 from pliant.model.rights import Place
 from pliant.wire.usage import LimitItem, LimitList, LimitRequest, UsageReport, UsageRow
 
-router = APIRouter(prefix="/api/v1", tags=["usage"])
+router = Router(prefix="/api/v1", tags=["usage"])
 
 SECOND = 1_000_000
 """Milli-GPUs times ms in a GPU second."""

@@ -3,11 +3,12 @@
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
+from pliant.api.late import Router
 from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
@@ -22,7 +23,7 @@ from pliant.control.explain.questions import Unblocked
 from pliant.model.reason import MayRead, Named
 from pliant.wire.questions import Queue, WhyItem
 
-router = APIRouter(prefix="/api/v1", tags=["workloads"])
+router = Router(prefix="/api/v1", tags=["workloads"])
 
 LATEST = 20
 """Events that `why` tells."""

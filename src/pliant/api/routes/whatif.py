@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
@@ -23,7 +24,7 @@ from pliant.model.reason import Estimate, MayRead, sentence
 from pliant.sched.explain.what_if import Difference
 from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
 
-router = APIRouter(prefix="/api/v1", tags=["questions"])
+router = Router(prefix="/api/v1", tags=["questions"])
 
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Show what would happen; change nothing.")]

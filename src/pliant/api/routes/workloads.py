@@ -4,13 +4,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import KINDS, status_of_refusal
 from pliant.api.guard import about, check, known_workload, needs, workload
+from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
@@ -47,7 +48,7 @@ from pliant.wire.workload import (
     WorkloadList,
 )
 
-router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
+router = Router(prefix="/api/v1/workloads", tags=["workloads"])
 
 Asked = Annotated[Window, Depends(window)]
 Deleted = Annotated[bool, Query(description="Include deleted workloads within the retention.")]
