@@ -141,7 +141,14 @@ def test_the_login_provider_is_told_without_its_secret_and_changed_in_its_file(
         conform(Idp, told)
         assert told == http.get("/api/v1/idps/oidc").json()
         assert told["redirectUri"] == "https://gpu.example.org/console/openid/back"
-        assert told["mappers"] == http.get("/api/v1/idps/oidc/mappers").json() == {"groups": "teams"}
+        assert (
+            told["mappers"]
+            == http.get("/api/v1/idps/oidc/mappers").json()
+            == {
+                "groups": "teams",
+                "email": "email",
+            }
+        )
         assert "mandatoryClaim" not in told["oidcData"], "everybody whom the provider knows may log in"
         assert "hush" not in json.dumps(told) and str(secret) not in json.dumps(told)
         for method, path in (("POST", ""), ("PUT", "/oidc"), ("DELETE", "/oidc"), ("PUT", "/oidc/mappers")):

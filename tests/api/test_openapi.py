@@ -61,6 +61,9 @@ PARTS = 4
 
 MINUTES = 20
 
+PATIENCE = 240
+"""Seconds for one call: nothing here is about how long it takes."""
+
 MEMORY = 4 << 30
 """Bytes that the process of a part needs at most."""
 
@@ -168,7 +171,7 @@ def send(ground: Ground, operation: Any, examples: int, number: int | None) -> i
     )
 
     def call(case: schemathesis.Case) -> None:
-        response = case.call(headers=OWNER)
+        response = case.call(headers=OWNER, timeout=PATIENCE)
         case.validate_response(response, checks=CHECKS)
 
     @bounded
@@ -347,7 +350,7 @@ def follow_links(ground: Ground, seeds: range) -> Followed:
             for name, value in case.path_parameters.items():
                 if value in sensible.parts:  # the path would be another operation's
                     case.path_parameters[name] = "none"
-            response = case.call(headers=OWNER)
+            response = case.call(headers=OWNER, timeout=PATIENCE)
             self.after_call(response, case)
             try:
                 case.validate_response(response, checks=CHECKS)

@@ -36,6 +36,16 @@ def members(found: Any, path: str) -> list[Any]:
     return members(found, rest) if rest else [found]
 
 
+KINDS = {"string": str, "integer": int, "number": int | float, "boolean": bool, "object": dict, "array": list}
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value is of a JSON type; `string?` may also be null."""
+    if value is None:
+        return kind.endswith("?")
+    return isinstance(value, KINDS[kind.rstrip("?")]) and (kind == "boolean" or not isinstance(value, bool))
+
+
 def picked(found: Any, path: str) -> str:
     for part in path.split("."):
         found = found[int(part) if part.isdigit() else part]
@@ -74,15 +84,18 @@ def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
     if not rest[0]:
         return ""
     told = answer.json()
-    for member in rest[0].split():
+    for entry in rest[0].split():
+        member, _, kind = entry.partition(":")
         try:
-            members(told, member.removeprefix("-"))
+            found = members(told, member.removeprefix("-"))
             if member.startswith("-"):
                 return f"{member[1:]} is there now: take the minus away"
         except (LookupError, TypeError) as error:
             if member.startswith("-"):
                 continue
             return f"{member} is not there: {error}"
+        if kind and (others := [it for it in found if fits(it, kind.rstrip("!")) is kind.endswith("!")]):
+            return f"{member} is {'a' if kind.endswith('!') else 'no'} {kind}: {others[0]!r}"
     if rest[1]:
         name, _, where = rest[1].partition("=")
         known[name] = picked(told, where)
@@ -99,6 +112,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         "/nowhere",
         "https://gpu.example.org",
         allowed=("users",),
+        uid="uid_number",
     )
     with stage(folder) as made, TestClient(made.app(provider=lab), headers=owner) as http:
         yield Api(made, http)
@@ -141,5 +155,9 @@ def test_a_line_that_is_wrong_is_found(table: Api) -> None:
         "1 | GET /api/v1/workloads | missing | it is not there",
         "1 | GET /api/v1/asset/registries | 200 | | entries[]",
         "1 | GET /api/v1/apps | removed | /api/v1/nodes",
+        "1 | GET /api/v1/org-unit/projects | 200 | | projects[].name:integer",
+        "1 | GET /api/v1/org-unit/projects | 200 | | projects[].enforceRunaiScheduler:integer",
+        "1 | GET /api/v1/workloads/count | 200 | | count:boolean",
+        "1 | GET /api/v1/workloads/count | 200 | | count:integer!",
     ):
         assert wrong(table.http, [cell.strip() for cell in line.split("|")], {}) != "", line

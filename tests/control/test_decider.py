@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pliant.control.decider import child
 from pliant.control.decider.child import ChildDecider
 from pliant.control.decider.core import Core, Inline
 from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
@@ -220,6 +221,27 @@ def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
         assert "did not answer" in decider.trouble
         ready(decider, number=3)
         assert decider.trouble == ""
+    finally:
+        decider.close()
+
+
+def test_where_each_is_killed_before_its_first_plan_the_next_one_has_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a machine whose processor is wanted by hundreds: to start takes longer than to be given up."""
+    monkeypatch.setattr(child, "DOUBLINGS", 12)
+    decider = ChildDecider(lost=0.02)  # to import what it needs alone takes longer, on any machine
+    decider.open(lambda: None)
+    try:
+        decider.ask(first(10))
+        assert answer(decider) == Decided(1, None)
+        until(lambda: "did not answer" in decider.trouble)
+        number, deadline = 1, time.monotonic() + 240
+        while decider.trouble:
+            assert time.monotonic() < deadline, decider.trouble
+            number += 1
+            decider.ask(first(10, number))
+            answer(decider)
     finally:
         decider.close()
 

@@ -52,6 +52,9 @@ RATE = 50
 GOAL = 5.0
 """Seconds from what happens until a submission that was sent after it is accepted."""
 
+PARTS = 10
+"""Of the hundred rounds: a pair of servers for each."""
+
 QUIET = 'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; exec sleep infinity'
 
 
@@ -188,13 +191,14 @@ def test_a_leader_that_ends_hangs_or_loses_its_database_is_replaced(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(6000)
-def test_a_hundred_rounds(pair: Pair, database: Server, network: Network) -> None:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_hundred_rounds(pair: Pair, database: Server, network: Network, part: int) -> None:
     seed = seed_or(20261123)
-    print(f"PLIANT_SEED={seed}")
-    dice = random.Random(seed)
+    print(f"PLIANT_SEED={seed}, part {part + 1} of {PARTS}")
+    dice = random.Random(f"{seed}/{part}")
     storm = Storm(pair, database, network, dice, asleep=30)
-    for number in range(1, 101):
+    for number in range(1, 100 // PARTS + 1):
         happen = dice.choice((storm.kill, storm.stop, storm.cut, storm.restart))
         storm.round(happen)
         told = storm.took.get(happen.__name__, [])[-1:]

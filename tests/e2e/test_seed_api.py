@@ -36,6 +36,9 @@ LIST = """curl --location 'https://<COMPANY-URL>/api/v1/workloads' \\
 --header 'Authorization: Bearer <TOKEN>' \\ #<TOKEN> is the API access token obtained in Step 1.
 --data ''
 """
+DELETE = """curl --location --request DELETE 'https://<COMPANY-URL>/api/v1/workloads/{}' \\
+--header 'Authorization: Bearer <TOKEN>'
+"""
 FRACTION = """curl -L 'https://<COMPANY-URL>/api/v1/workloads/trainings' \\ # (1)
 -H 'Content-Type: application/json' \\
 -H 'Authorization: Bearer <TOKEN>' \\ # (2)
@@ -91,14 +94,28 @@ class Reader:
         self.script.write_text(said)
         done = self.stage.run(f"bash {self.script}")
         assert done.code == 0, done.said
-        return json.loads(done.out)
+        return json.loads(done.out) if done.out else None
+
+    def delete(self, *names: str) -> None:
+        known = {item["name"]: item for item in self.type(LIST)["workloads"]}
+        for name in names:
+            kind = {"Training": "trainings", "Workspace": "workspaces"}[known[name]["type"]]
+            self.type(DELETE.format(f"{kind}/{known[name]['id']}"))
+
+    def nodes(self) -> list[list[str]]:
+        """The names of what runs on each node, the emptiest first."""
+        told = [
+            sorted({name for gpu in node["gpus"] for name in gpu["workloads"]})
+            for node in self.get("/api/v1/nodes")["nodes"]
+        ]
+        return sorted(told, key=lambda names: (len(names), names))
 
     def get(self, path: str) -> Any:
         return self.type(f"curl -H 'Authorization: Bearer <TOKEN>' 'https://<COMPANY-URL>{path}'\n")
 
     def becomes(self, expected: dict[str, tuple[str, float]]) -> None:
         """The list shows these names with (phase, GPUs) in the end."""
-        deadline = monotonic() + 120
+        deadline = monotonic() + 240
         while True:
             items = self.type(LIST)["workloads"]
             seen = {item["name"]: (item["phase"], item["allocatedResources"]["gpu"]) for item in items}
@@ -124,6 +141,41 @@ def test_over_quota_by_api(stage: Stage, tmp_path: Path) -> None:
     reader.becomes(
         {"a1": ("Pending", 0.0), "a2": ("Running", 2.0), "b1": ("Running", 1.0), "b2": ("Running", 1.0)}
     )
+    one = ("Running", 1.0)
+    reader.delete("a2")
+    reader.becomes({"a1": one, "b1": one, "b2": one})
+    alone, pair = reader.nodes()
+    assert (len(alone), len(pair)) == (1, 2)
+    gone, left = pair
+    reader.delete(gone)
+    reader.becomes(dict.fromkeys((*alone, left), one))
+    assert reader.nodes() == sorted([alone, [left]])
+    reader.type(SUBMIT % ("a3", 2), "team-a")
+    reader.becomes({"a3": ("Running", 2.0)} | dict.fromkeys((*alone, left), one))
+    assert reader.nodes() == [["a3"], sorted([*alone, left])]
+
+
+@pytest.mark.slow
+def test_elasticity_by_api(stage: Stage, tmp_path: Path) -> None:
+    """The documents of elasticity have commands alone: their steps by calls like those of the others."""
+    for command in ("pliant up --tls --simulate 1x2", "pliant project create team-a --quota 2"):
+        assert stage.run(command).code == 0
+    reader = Reader(stage, tmp_path)
+    elastic = SUBMIT.replace('"spec": {', '"spec": {\n    "elastic": true,')
+    filler = SUBMIT.replace("/trainings", "/workspaces").replace(
+        '"spec": {', '"spec": {\n    "command": "sleep infinity",'
+    )
+    reader.type(elastic % ("elastic1", 1), "team-a")
+    reader.becomes({"elastic1": ("Running", 2.0)})
+    reader.type(filler % ("filler1", 1), "team-a")
+    reader.becomes({"elastic1": ("Running", 1.0), "filler1": ("Running", 1.0)})
+    reader.delete("elastic1", "filler1")
+    reader.becomes({})
+    reader.type(filler % ("filler2", 1), "team-a")
+    reader.type(elastic % ("elastic2", 2), "team-a")
+    reader.becomes({"filler2": ("Running", 1.0), "elastic2": ("Running", 1.0)})
+    reader.delete("filler2")
+    reader.becomes({"elastic2": ("Running", 2.0)})
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from canaille.oidc.provider import authorization
 from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
+NUMBERS = {"anna": 1, "boris": 0, "local": 4294967290}
+"""Of accounts, in the claim `locale`: this provider has no other that is free. Every Linux has 0 and 1."""
 PEOPLE = {"anna": ["team"], "boris": ["others"], "local": ["team"], "carol": ["team", "chiefs"]}
 
 
@@ -41,6 +43,7 @@ def made(told):
                 "USERINFO_MAPPING": {
                     "SUB": "id-of-{{ user.user_name }}",
                     "PREFERRED_USERNAME": "{{ user.user_name }}",
+                    "LOCALE": f"{{{{ {NUMBERS}.get(user.user_name, '') }}}}",
                 },
             },
         }

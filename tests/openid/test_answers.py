@@ -206,3 +206,32 @@ def test_secrets_go_to_addresses_with_tls_alone(liar, address):
         relying.person("code", "verifier", NONCE, None)
     with pytest.raises(Unavailable, match="names no authorization_endpoint that can be used"):
         relying.begin("state", NONCE, "verifier")
+
+
+def test_a_number_of_an_account_is_one_or_there_is_no_login(liar):
+    liar.told = replace(liar.told, uid="uid")
+    for said, number in ((1001, 1001), ("1001", 1001), ("", None), (None, None)):
+        liar.says(uid=said, groups=[], preferred_username="anna", email="a@b.c")
+        assert liar.person().uid == number
+    for said in ("anna", -1, "-1", 1.5, True, [1001], "\u0661", "1" * 11, " 1"):
+        liar.says(uid=said)
+        with pytest.raises(NotKnown, match="claim uid is not an account number"):
+            liar.person()
+    liar.told = replace(liar.told, uid="")
+    assert liar.person().uid is None
+
+
+def test_an_address_that_the_provider_has_not_seen_to_be_theirs(liar):
+    for more, address in (
+        ({"email": "anna@example.org"}, "anna@example.org"),
+        ({"email": "anna@example.org", "email_verified": True}, "anna@example.org"),
+        ({"email": "anna@example.org", "email_verified": False}, ""),
+        ({"email": "anna@example.org\r\nBcc: all@example.org"}, ""),
+        ({"email": ["anna@example.org"]}, ""),
+        ({}, ""),
+    ):
+        liar.says(**more)
+        assert liar.person().email == address
+    liar.told = replace(liar.told, email="work")
+    liar.says(email="anna@example.org", work="anna@work.example.org")
+    assert liar.person().email == "anna@work.example.org"

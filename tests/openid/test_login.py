@@ -28,7 +28,7 @@ class Site:
     """A server with that provider; each browser has its own cookies."""
 
     def __init__(self, on: Stage, provider: Canaille, **more: object) -> None:
-        said = {key: more.pop(key) for key in ("allowed", "roles", "address") if key in more}
+        said = {key: more.pop(key) for key in ("allowed", "roles", "address", "scopes", "uid") if key in more}
         told = replace(provider.told, **said)
         self.provider = provider
         self.app = on.app(
@@ -447,3 +447,30 @@ def test_on_a_shared_machine_who_has_no_account_reads_and_submits_nothing(tmp_pa
         assert bound.status_code == 200, bound.text
         assert mine.get("/api/v1/whoami", headers=anna).json()["account"] == "daemon"
         assert mine.get("/api/v1/whoami", headers=site.bearer("anna")).json()["account"] == "daemon"
+
+
+def test_claims_name_somebodys_mail_address_and_account(tmp_path, provider):
+    roles = (("team", PRACTITIONER.id, "default"), ("chiefs", SYSTEM.id, ""))
+    scopes = ("openid", "profile", "email", "groups")
+    with a_site(tmp_path, provider, roles=roles, box=True, uid="locale", scopes=scopes) as site:
+        anna, carol = site.browser(**site.bearer("anna")), site.browser(**site.bearer("carol"))
+        people = {row["username"]: row for row in carol.get("/api/v1/users").json()["users"]}
+        assert people["anna"]["email"] == "anna@example.org"
+        wanted = {"events": [{"category": "workloads", "types": ["end"]}], "channels": ["email"]}
+        assert anna.post("/api/v1/subscriptions", json=wanted).json()["channels"] == ["anna@example.org"]
+        assert anna.get("/api/v1/whoami").json()["account"] == "daemon"
+        body = {"name": "a", "projectName": "default", "spec": {"command": "true"}}
+        sent = anna.post("/api/v1/workloads/trainings", json=body)
+        assert sent.status_code in (201, 202), sent.text
+        # Of whom it names no number, an administrator says the account, and that stays.
+        identity = people["carol"]["id"]
+        assert carol.patch(f"/api/v1/users/{identity}", json={"account": "bin"}).status_code == 200
+        assert site.browser(**site.bearer("carol")).get("/api/v1/whoami").json()["account"] == "bin"
+        for name, number in (("boris", 0), ("local", 4294967290)):
+            refused = site.log_in(name).answer
+            assert refused.status_code == 401, refused.text
+            assert f"names user {number} for {name}: no job may run as that here" in refused.text
+        told = carol.get("/api/v1/idps/oidc/mappers").json()
+        assert told == {"groups": "groups", "email": "email", "uid": "locale"}
+        set_here = carol.put("/api/v1/idps/oidc/mappers", json={"gid": "gid"})
+        assert set_here.status_code == 405 and "supplementaryGroups cannot be" in set_here.json()["details"]

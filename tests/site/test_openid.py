@@ -43,10 +43,13 @@ def test_what_it_says_and_what_it_leaves_out(conf):
             groups="https://example.org/groups",
             allowed="[gpu-users]",
             roles="[gpu-users=ai-practitioner@team-a, 'cn=x,dc=y=viewer']",
+            email="mail",
+            uid="uid_number",
         )
     )
     found = read(conf, rooted=True)
     assert (found.address, found.scopes) == ("http://localhost:8010", ("openid", "profile", "groups"))
+    assert (found.email, found.uid) == ("mail", "uid_number")
     assert (found.groups, found.allowed) == ("https://example.org/groups", ("gpu-users",))
     assert found.roles == (("gpu-users", PRACTITIONER.id, "team-a"), ("cn=x,dc=y", VIEWER.id, ""))
 
@@ -67,6 +70,9 @@ def test_what_it_says_and_what_it_leaves_out(conf):
         ({"issuer": "https://me:word@login.example.org"}, "Give an address such as"),
         ({"address": "https://gpu.example.org:x"}, "Give an address such as"),
         ({"address": "http://gpu.example.org"}, "Give one that begins with https://"),
+        ({"email": "[a]"}, "email is no text"),
+        ({"gid": "gid"}, "a job has the groups that its account has on this machine"),
+        ({"supplementaryGroups": "groups"}, "supplementaryGroups cannot be taken from a claim"),
         ({"scopes": "profile"}, "Give a list of texts"),
         ({"scopes": "['two words']"}, "Give words without spaces"),
         ({"allowed": "[7]"}, "Give a list of texts"),
@@ -100,6 +106,9 @@ def test_a_file_that_others_may_write_is_not_read(conf, tmp_path):
     mine.write_text(written())
     mine.chmod(0o644)
     assert read(mine, rooted=False).name == "Lab login"
+    mine.write_text(written(uid="uid_number"))
+    with pytest.raises(Wrong, match="uid has no effect here"):
+        read(mine, rooted=False)
     mine.chmod(0o664)
     with pytest.raises(Wrong, match=f"chmod go-w {mine}"):
         read(mine, rooted=False)

@@ -49,13 +49,17 @@ class Accounts:
                 f"The name service did not resolve user {uid} within {LONGEST:g} s.",
                 f"Try: getent passwd {uid}",
             ) from error
-        if known is None or uid == NOBODY or 0 < uid < self._least:
+        if known is None or not (uid == 0 or self.serves(uid)):
             raise Unauthorized(
                 f"User {uid} may not use this server.",
                 f"It needs an account on this machine with a number of {self._least} or more.",
             )
         self._known[uid] = (time.monotonic(), known)
         return known
+
+    def serves(self, uid: int) -> bool:
+        """Whether jobs may run as that user, if there is one."""
+        return uid not in (0, NOBODY) and uid >= self._least
 
 
 def look_up(uid: int) -> Known | None:

@@ -248,13 +248,20 @@ def _http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem(404, f"There is no route {request.url.path}.", "See /api/docs for all routes.")
     if error.status_code == 405:
-        hint = _SET_ELSEWHERE if request.url.path.startswith(IDPS) else f"Use {headers.get('Allow', '')}."
+        path = request.url.path
+        hint = f"Use {headers.get('Allow', '')}."
+        if path.startswith(IDPS):
+            hint = _CLAIMS if path.endswith("/mappers") else _SET_ELSEWHERE
         return problem(405, f"{request.method} {request.url.path} is not possible.", hint, headers=headers)
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
 IDPS = "/api/v1/idps"
 _SET_ELSEWHERE = "The login provider is set in openid.yaml: see docs/reference/openid.md."
+_CLAIMS = (
+    "The claims groups, email and uid are set in openid.yaml: see docs/reference/openid.md. gid and "
+    "supplementaryGroups cannot be: a job has the groups that its account has on this machine."
+)
 
 _SUCCESSORS = (
     (r"/api/v1/apps(/.*)?", "/api/v1/service-accounts"),

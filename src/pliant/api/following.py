@@ -5,6 +5,7 @@ import threading
 import time
 
 from pliant.api.context import Context
+from pliant.api.errors import Unauthorized
 from pliant.api.openid import NotKnown
 from pliant.api.signin import AGAIN, admitted, logins, sealed, told_of, user_id
 from pliant.api.tokens import LIFE
@@ -60,7 +61,7 @@ class Following:
                 try:
                     self._ask(user)
                     continue
-                except NotKnown as error:
+                except Unauthorized as error:
                     log.warning("openid: %s has to log in again: %s", user.name, error)
                     self._lose(user, over=True)
                     continue
@@ -72,7 +73,7 @@ class Following:
                 self._lose(user, over=False)
 
     def _ask(self, user: User) -> None:
-        """Raises NotKnown, Unavailable."""
+        """Raises Unauthorized, Unavailable."""
         provider = self._provider.provider
         try:
             opened = self._here.authority.vault.opened(user.again, "This login was", "Log in again.")

@@ -22,6 +22,7 @@ from pliant.api.fetch import Failed, Fetch
 from pliant.control.errors import Unavailable
 from pliant.control.fractions import Finding
 from pliant.model.identity import Provider
+from pliant.model.notice import ADDRESS
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 """Of signatures that are taken: those with a private key. A shared secret proves nothing."""
@@ -67,6 +68,8 @@ class Person:
     subject: str  # never given to somebody else
     name: str  # for people; anybody may have it, and it may change
     groups: tuple[str, ...]
+    email: str = ""
+    uid: int | None = None  # of an account of this machine
     again: str = field(default="", repr=False)  # a refresh token of the provider's; empty: it gave none
 
     @property
@@ -162,8 +165,8 @@ class Relying:
             return self._told(claims, {**given, "refresh_token": newer})
 
     def _told(self, claims: Mapping[str, Any], given: Mapping[str, Any]) -> Person:
-        told = dict(claims)
-        if self.provider.groups not in claims or "preferred_username" not in claims:
+        told, it = dict(claims), self.provider
+        if not {it.groups, it.email, it.uid or it.groups, "preferred_username"} <= claims.keys():
             told = {**self._more(claims, str(given.get("access_token", ""))), **claims}
         subject = claims["sub"]
         groups = told.get(self.provider.groups, ())
@@ -174,8 +177,20 @@ class Relying:
             tuple(it for it in ([groups] if isinstance(groups, str) else groups) if isinstance(it, str))
             if isinstance(groups, str | list)
             else (),
+            _address(told, self.provider.email),
+            self._number(told),
             str(given.get("refresh_token") or ""),
         )
+
+    def _number(self, told: Mapping[str, Any]) -> int | None:
+        """Raises NotKnown for what is no number: it must not pass for no answer."""
+        name = self.provider.uid
+        if not name or told.get(name) in (None, ""):
+            return None
+        number = str(told[name])
+        if not (number.isascii() and number.isdecimal() and len(number) <= 10):
+            raise NotKnown(f"the claim {name} is not an account number")
+        return int(number)
 
     def checked(self, token: str, nonce: str | None = None) -> dict[str, Any]:
         """The claims of an ID token for this server and, with a nonce, for this login. Raises NotKnown."""
@@ -364,6 +379,14 @@ class Relying:
 def _word(error: Exception) -> str:
     """Why, without anything that was sent."""
     return str(getattr(error, "error", "") or "malformed")[:60]
+
+
+def _address(told: Mapping[str, Any], claim: str) -> str:
+    """Empty: none, or one that the provider has not seen to be theirs."""
+    found = told.get(claim)
+    if claim == "email" and told.get("email_verified") is False:
+        return ""
+    return found if isinstance(found, str) and ADDRESS.fullmatch(found) else ""
 
 
 def plain(text: str) -> str:

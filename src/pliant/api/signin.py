@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from pliant.api.accounts import by_name
+from pliant.api.accounts import by_name, look_up
 from pliant.api.auth import Authority
 from pliant.api.context import Context
 from pliant.api.errors import Unauthorized
@@ -26,7 +26,7 @@ from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
 from pliant.control.usecases.identities import Told
-from pliant.model.identity import APPLICATION, USER, Application, Provider, User, subject_of
+from pliant.model.identity import APPLICATION, USER, Account, Application, Provider, User, subject_of
 from pliant.model.rights import TENANT, Grant
 
 log = logging.getLogger(__name__)
@@ -307,13 +307,34 @@ def admitted(provider: Provider, person: Person) -> bool:
 
 
 def told_of(here: Context, provider: Provider, person: Person) -> Told:
-    grants = tuple(_grants(here, provider, person))
-    return Told(provider.by, person.told_groups, grants, sealed(here, person.again))
+    """Raises Unauthorized where no job of theirs may run."""
+    grants, account = tuple(_grants(here, provider, person)), _account(here, provider, person)
+    return Told(
+        provider.by,
+        person.told_groups,
+        grants,
+        sealed(here, person.again),
+        email=person.email,
+        account=account,
+    )
 
 
 def sealed(here: Context, again: str) -> str:
     """A provider's refresh token, to be stored."""
     return here.authority.vault.sealed({AGAIN: again}) if again else ""
+
+
+def _account(here: Context, provider: Provider, person: Person) -> Account | None:
+    """The account of this machine that the provider names; None: it names none. Raises Unauthorized."""
+    if person.uid is None:
+        return None
+    known = look_up(person.uid)
+    if known is None or not here.authority.accounts.serves(person.uid):
+        raise Unauthorized(
+            f"{provider.name} names user {person.uid} for {person.name}: no job may run as that here.",
+            f"Try: getent passwd {person.uid}",
+        )
+    return known.account
 
 
 def _grants(here: Context, provider: Provider, person: Person) -> Iterable[Grant]:

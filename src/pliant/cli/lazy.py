@@ -71,7 +71,7 @@ class Command(click.Command):
         if rest and not lenient and not ctx.resilient_parsing:
             from pliant.cli.habits import extra
 
-            told = extra(ctx, typed, rest)  # nosec B610: ours, not Django's
+            told = extra(ctx, typed, rest)  # ours, no query of a database  # nosec B610
             raise click.UsageError(told, ctx)
         return rest
 

@@ -39,6 +39,7 @@ class User:
     groups: tuple[str, ...] = ()  # which the login provider named last
     told: int = 0  # ms; when it did
     again: str = ""  # sealed: with it the provider is asked again; empty: it cannot be
+    email: str = ""  # which the login provider named; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class Provider:
     address: str  # of this server's console, as browsers reach it
     scopes: tuple[str, ...] = ("openid", "profile")
     groups: str = "groups"  # claim that lists somebody's groups
+    email: str = "email"  # claim that tells somebody's mail address
+    uid: str = ""  # claim that tells the number of somebody's account of this machine; empty: none does
     allowed: tuple[str, ...] = ()  # groups, of which one is needed; empty: none is
     roles: tuple[tuple[str, int, str], ...] = ()  # group, id of a role, name of a project (empty: everywhere)
 

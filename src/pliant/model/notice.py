@@ -1,6 +1,10 @@
 """Who is told what about jobs, by mail or by a web address, and what is still to be told."""
 
+import re
 from dataclasses import dataclass
+
+ADDRESS = re.compile(r"[^@\s,;<>\"()\[\]\\]+@[A-Za-z0-9.-]+")
+"""Of mail: not whether it exists, only that no header is broken by it."""
 
 MAIL, WEBHOOK = "mail", "webhook"
 

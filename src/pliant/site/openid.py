@@ -14,7 +14,10 @@ log = logging.getLogger(__name__)
 
 NEEDED = ("name", "issuer", "client", "secret-file", "address")
 LISTS = ("scopes", "allowed", "roles")
-KEYS = (*NEEDED, "groups", *LISTS)
+CLAIMS = ("groups", "email", "uid")
+KEYS = (*NEEDED, *CLAIMS, *LISTS)
+OF_THE_ACCOUNT = ("gid", "supplementaryGroups", "supplementary-groups")
+"""Claims that Run:ai maps too."""
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -41,12 +44,22 @@ def read(path: Path, *, rooted: bool) -> Provider:
 
     `rooted`: only a file that root alone can change is believed, as on a machine that accounts share.
     """
-    said = keyed(path, KEYS, rooted=rooted)
+    said = keyed(path, (*KEYS, *OF_THE_ACCOUNT), rooted=rooted)
+    for name in OF_THE_ACCOUNT:
+        if name in said:
+            raise Wrong(
+                f"{path}: {name} cannot be taken from a claim: a job has the groups that its account has "
+                "on this machine. Remove the key."
+            )
+    if "uid" in said and not rooted:
+        raise Wrong(
+            f"{path}: uid has no effect here: all jobs run as the account of this server. Remove the key."
+        )
     for name in NEEDED:
         if name not in said:
             raise Wrong(f"{path}: the key {name} is missing. See docs/reference/openid.md")
-    for name in (*NEEDED, "groups"):
-        value = said.get(name, "groups")
+    for name in (*NEEDED, *CLAIMS):
+        value = said.get(name, name)
         if not (isinstance(value, str) and value and len(value) <= 1000 and value.isprintable()):
             raise Wrong(f"{path}: {name} is no text. Give one, in quotes if need be.")
     for name in ("issuer", "address"):
@@ -66,6 +79,8 @@ def read(path: Path, *, rooted: bool) -> Provider:
         said["address"].rstrip("/"),
         tuple(dict.fromkeys(("openid", *scopes))),
         said.get("groups", "groups"),
+        said.get("email", "email"),
+        said.get("uid", ""),
         lists.get("allowed", ()),
         tuple(_role(path, line) for line in lists.get("roles", ())),
     )

@@ -20,6 +20,7 @@ class UserItem(TypedDict):
     enabled: bool
     account: str | None
     groups: list[str]  # which the login provider named at the last login
+    email: str | None  # the same
 
 
 class UserList(TypedDict):
@@ -332,10 +333,10 @@ class IdpClient(TypedDict, total=False):
     mandatoryClaim: NeededClaim
 
 
-class IdpMappers(TypedDict):
-    """What of a person is read from which claim; what is not read is missing."""
-
-    groups: str
+class IdpMappers(TypedDict, total=False):  # what of a person is read from which claim
+    groups: Required[str]
+    email: Required[str]
+    uid: str  # the account of this machine as which their jobs run
 
 
 class Idp(TypedDict):

@@ -138,9 +138,15 @@ def _sealed(here: Context, kind: AssetKind, spec: Any) -> dict[str, Any]:
     return {"user": spec.get("user"), "keys": sorted(values), "sealed": here.authority.vault.sealed(values)}
 
 
+def _number(text: str) -> float:
+    """`1.0` as `1`: a client that knows whole numbers alone reads how many GPUs are asked for."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
 def _spec_told(row: Asset) -> dict[str, Any]:
     """Of a credential the names of its values only."""
-    kept: dict[str, Any] = json.loads(row.body)
+    kept: dict[str, Any] = json.loads(row.body, parse_float=_number)
     match row.kind:
         case AssetKind.PASSWORD:
             return {"user": kept["user"], "password": None}

@@ -3,17 +3,19 @@
 from fastapi import Response
 
 from pliant.api.auth import Caller
-from pliant.api.context import Here
+from pliant.api.context import Context, Here
 from pliant.api.guard import needs
 from pliant.api.late import Router
 from pliant.api.models import Received, without_effect
+from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
-from pliant.api.routes.notices import ADDRESS, mail_server_of, wanted_of
+from pliant.api.routes.notices import mail_server_of, wanted_of
 from pliant.control.errors import BadRequest, NotFound
-from pliant.model.notice import EVENTS, MAIL, MailServer, Subscription
+from pliant.model.identity import USER
+from pliant.model.notice import ADDRESS, EVENTS, MAIL, MailServer, Subscription
 from pliant.wire.notices import (
     EmailConfig,
     EmailItem,
@@ -85,7 +87,7 @@ def subscriptions(here: Here, caller: Caller) -> Response:
 def subscribe_by_events(body: Received[SubscriptionRequest], here: Here, caller: Caller) -> Response:
     """Mail about the caller's own jobs."""
     channel = body["channels"][0]
-    address = caller.person if channel == "email" else channel
+    address = _own_address(here, caller) if channel == "email" else channel
     if ADDRESS.fullmatch(address) is None:
         raise BadRequest(
             f"{address[:60]!r} is not a mail address.", "Name the address as the channel.", field="channels"
@@ -105,6 +107,12 @@ def unsubscribe_by_id(identity: str, here: Here, caller: Caller) -> Response:
         )
     here.service.notices.unsubscribe(identity)
     return empty()
+
+
+def _own_address(here: Context, caller: Principal) -> str:
+    """What their login provider named, or else a name that may be one."""
+    user = here.service.board.access.users.get(caller.subject.removeprefix(f"{USER}:"))
+    return (user.email if user is not None else "") or caller.person
 
 
 def _own(row: Subscription, person: str) -> bool:

@@ -163,9 +163,8 @@ def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Res
             field="currentPassword",
         )
     new = hashed(body["newPassword"], here.service.board.settings.password_least)
-    return answered(
-        lambda: here.service.identities.set_password(row.id, new, must_change=False), lambda _: empty()
-    )
+    change = here.service.identities.set_password
+    return answered(lambda: change(row.id, new, must_change=False), lambda _: empty())
 
 
 @router.post("/me/logout", dependencies=[needs("self:write")], status_code=204, response_model=None)
@@ -187,6 +186,7 @@ def _user(row: User) -> UserItem:
         "enabled": row.enabled,
         "account": row.account.name if row.account is not None else None,
         "groups": list(row.groups),
+        "email": row.email or None,
     }
 
 

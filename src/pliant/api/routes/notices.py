@@ -1,6 +1,5 @@
 """Who is told what becomes of jobs, and by which server mail is sent."""
 
-import re
 from collections import Counter
 
 from fastapi import Response
@@ -15,7 +14,7 @@ from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest, Conflict, NotFound
-from pliant.model.notice import END, EVENTS, FAILURE, MAIL, WEBHOOK, MailServer, Subscription
+from pliant.model.notice import ADDRESS, END, EVENTS, FAILURE, MAIL, WEBHOOK, MailServer, Subscription
 from pliant.model.rights import TENANT
 from pliant.wire.notices import (
     MailServerItem,
@@ -27,8 +26,6 @@ from pliant.wire.notices import (
 )
 
 router = Router(prefix="/api/v1", tags=["notifications"])
-
-ADDRESS = re.compile(r"[^@\s,;<>\"()\[\]\\]+@[A-Za-z0-9.-]+")
 
 
 @router.get("/notifications", dependencies=[needs("self:read")], **answers(200, NotificationList))

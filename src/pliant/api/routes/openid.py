@@ -117,6 +117,9 @@ def _idp(here: Context) -> Idp:
     """Raises NotFound where no provider is set."""
     it = logins(here).relying.provider
     client: IdpClient = {"clientId": it.client, "clientSecret": "*******", "scopes": [*it.scopes]}
+    mappers: IdpMappers = {"groups": it.groups, "email": it.email}
+    if it.uid:
+        mappers["uid"] = it.uid
     if it.allowed:
         client["mandatoryClaim"] = {"claim": it.groups, "values": [*it.allowed]}
     return {
@@ -126,5 +129,5 @@ def _idp(here: Context) -> Idp:
         "issuer": it.issuer,
         "redirectUri": it.back,
         "oidcData": client,
-        "mappers": {"groups": it.groups},
+        "mappers": mappers,
     }

@@ -33,6 +33,10 @@ LATE = 5.0
 LOST = 60.0
 """Seconds without an answer after which a decider is killed and restarted."""
 
+DOUBLINGS = 5
+"""How often that is doubled while none answers: on a machine that gives it little processor time each would
+be killed before its first plan, for ever."""
+
 LOOK = 0.5
 """Seconds after which a question looks whether there is still somebody to answer it."""
 
@@ -100,6 +104,7 @@ class ChildDecider:
         self._since: float | None = None  # when the ask came that is not answered
         self._ended = ""  # how the last one ended, until there is a plan again
         self._failures = 0  # deciders that ended since there was a plan
+        self._silent = 0  # of these, those that were killed because they said nothing
         self._closing = False
         self._sending = threading.Lock()  # around the sending of questions
         self._turns = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) - 1))  # one core is for plans
@@ -149,8 +154,13 @@ class ChildDecider:
             return ""
         return (
             f"The scheduler has not answered for {silent:.0f} s: running jobs continue, no new job "
-            f"starts. After {self._lost:.0f} s its process is restarted."
+            f"starts. After {self._patience:.0f} s its process is restarted."
         )
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that the decider which runs now, or the next one, has for an answer."""
+        return self._lost * (1 << min(self._silent, DOUBLINGS))
 
     @property
     def _hopeless(self) -> bool:
@@ -234,7 +244,7 @@ class ChildDecider:
     def _run(self) -> None:
         while not self._pause(WAITS[min(self._failures, len(WAITS) - 1)]):
             try:
-                child = Child.start(self._lost)
+                child = Child.start(self._patience)
             except OSError as error:  # no memory, no processes
                 self._gone(f"cannot be started: {error}")
                 continue
@@ -243,7 +253,8 @@ class ChildDecider:
             try:
                 self._serve(child)
             except (TimeoutError, BlockingIOError):
-                how = f"did not answer for {self._lost:.0f} s"
+                how = f"did not answer for {self._patience:.0f} s"
+                self._silent += 1
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 log.debug("the pipe to the decider: %r", error)
             self._live(None)
@@ -264,7 +275,7 @@ class ChildDecider:
     def _serve(self, child: Child) -> None:
         """Until we close. Raises EOFError or OSError if it is gone, TimeoutError or BlockingIOError if it
         hangs."""
-        sender, receiver = Sender(child.pipe), Receiver(child.pipe, self._lost)
+        sender, receiver = Sender(child.pipe), Receiver(child.pipe, self._patience)
         fed = False  # it has a world
         while not self._closing:
             if child.pipe in wait([child.pipe, self._bell]):
@@ -277,7 +288,7 @@ class ChildDecider:
                     continue
                 sender.ask(ask)
                 decided = receiver.decided()
-                fed, self._failures = True, 0
+                fed, self._failures, self._silent = True, 0, 0
                 self._answered(decided)
 
     def _gone(self, how: str) -> None:

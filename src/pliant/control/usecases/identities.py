@@ -39,6 +39,8 @@ class Told:
     grants: tuple[Grant, ...] = ()  # what the groups give
     again: str | None = ""  # sealed; None: what there is
     heard: bool = True  # now
+    email: str | None = None  # None: what there is
+    account: Account | None = None  # of this machine; None: what there is
 
 
 class Identities:
@@ -315,7 +317,10 @@ class Identities:
                 AccessRule(str(uuid.uuid4()), subject, grant.role, grant.scope, NO_UID, draft.now, told.by)
             )
         again = row.again if told.again is None else told.again
-        return replace(row, groups=told.groups, again=again, told=draft.now if told.heard else row.told)
+        email = row.email if told.email is None else told.email
+        at = draft.now if told.heard else row.told
+        account = told.account or row.account
+        return replace(row, groups=told.groups, again=again, told=at, email=email, account=account)
 
     def use_session(self, identity: str, uses: int) -> LoginSession | None:
         """Count a refresh. None: there is no such session; a token that is used twice ends its session."""

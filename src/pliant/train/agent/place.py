@@ -12,7 +12,7 @@ from pliant.train.agent.fleet import MasterProcess
 from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 
-HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # nosec B104
 """Where a master listens: tasks of other machines reach it by a name that this one may not know yet."""
 
 LEADER_S = 120.0  # for the leading task to begin
