@@ -164,3 +164,24 @@ def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
         rig.until(lambda: rig.engine._pod(A) is not None, "it is known again")
     finally:
         rig.plane.request("DELETE", f"{path}/forged?gracePeriodSeconds=0")
+
+
+def test_a_disruption_budget_is_honoured(rig, monkeypatch):
+    """No controller computes how much it allows, so nothing that it selects is evicted."""
+    tries, evict = [], Cluster.evict
+
+    def told(self, pod, grace):
+        tries.append(evict(self, pod, grace))
+        return tries[-1]
+
+    monkeypatch.setattr(Cluster, "evict", told)
+    rig.run(A, rig.forever())
+    path = f"/apis/policy/v1/namespaces/{rig.pod(A)['metadata']['namespace']}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"pliant/workload": A.workload}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}}
+    rig.plane.request("POST", path, body | {"spec": spec})
+    rig.stop(A)
+    rig.until(lambda: len(tries) >= 2, "it is tried again")
+    assert set(tries) == {False} and rig.alive(A) and not rig.ends(A)
+    rig.plane.request("DELETE", f"{path}/kept")
+    assert rig.end(A).stopped

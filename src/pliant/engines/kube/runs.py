@@ -2,12 +2,13 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.lent import Shared
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
@@ -83,6 +84,20 @@ class ByWorkload(dict[K, V]):
 
     def of(self, workload: str) -> list[V]:
         return [self[key] for key in self._keys.get(workload, ())]
+
+
+def shared(device: str, runs: Iterable[Run], ours: Iterable[Seen]) -> Shared:
+    """Who has parts of it: attempts that have not ended, and pods that live and that nobody may know."""
+    pods = [pod for pod in ours if pod.devices and not pod.holds and pod.lives and device in pod.gpus]
+    there = {pod.attempt for pod in pods}
+    coming = [
+        share.memory
+        for run in runs
+        if run.exit is None and run.id not in there and in_parts(run.place)
+        for share in run.place.shares
+        if share.gpu == device
+    ]
+    return Shared(tuple(pods), len(coming), sum(coming))
 
 
 class Steps:

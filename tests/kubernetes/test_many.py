@@ -1,0 +1,63 @@
+"""What a server asks of the API server for each of many pods, counted: it answers only so much a second."""
+
+import json
+import random
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from examples.walkthrough import Stage
+from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.gate import Gate
+
+PODS, NODES, GPUS = 160, 20, 8
+PATH = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def stage(tmp_path):
+    stage = Stage(tmp_path / "stage")
+    yield stage
+    assert stage.close() == {}, "these processes outlived `pliant down`"
+
+
+def test_down_asks_twice_for_each_task(stage, tmp_path):
+    """That it ends, and that the cluster may forget it once its end is on disk."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+
+    def create(number):
+        container = {"name": "main", "image": "forever", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}}
+        plane.request("POST", PATH, body | {"spec": {"schedulerName": "pliant", "containers": [container]}})
+
+    def phases():
+        return [pod["status"].get("phase") for pod in plane.request("GET", PATH)["items"]]
+
+    with shared(tmp_path / "cluster") as plane:
+        gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
+        said = json.loads(plane.kubeconfig.read_text())
+        said["clusters"][0]["cluster"]["server"] = gate.url
+        (tmp_path / "kubeconfig").write_text(json.dumps(said))
+        for number in range(NODES):
+            plane.add_node(f"n{number}", gpus=GPUS)
+        typed(f"pliant up --kubeconfig {tmp_path}/kubeconfig")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(create, range(PODS)))
+        until(lambda: phases() == ["Running"] * PODS, "all run")
+        gate.asked.clear()
+        typed("pliant down --yes")
+        asked = Counter()
+        for (method, path), times in gate.asked.items():
+            asked[method, re.sub(r"/p\d+(?=/|$)", "/*", path)] += times
+        gate.close()
+        assert phases() == []
+    writes = {what: times for what, times in asked.items() if what[0] != "GET"}
+    ends, goes = writes.pop(("POST", f"{PATH}/*/eviction")), writes.pop(("PATCH", f"{PATH}/*"))
+    assert (ends, goes) == (PODS, PODS), asked
+    assert sum(writes.values()) <= 5, asked
+    assert sum(times for (method, _), times in asked.items() if method == "GET") <= 30, asked
