@@ -57,6 +57,11 @@ class PartsRig(KubeRig):
         self.known[attempt] = Attempt(attempt, placement, self.epoch, "decision-1", 0)
         self.engine.start(Start(attempt, placement, row, "decision-1", self.epoch))
 
+    def annotate(self, attempt, text):
+        metadata = self.pod(attempt)["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        self.plane.request("PATCH", path, {"metadata": {"annotations": {GPU_CONF: text}}})
+
     def limit(self, attempt):
         return parse(self.pod(attempt)["metadata"]["annotations"][GPU_CONF]).grants[0].limit
 
@@ -267,4 +272,6 @@ def test_memory_that_nobody_asked_for_is_lent_and_taken_back(rig, monkeypatch):
     rig.start_one(again, Placement(rig.name, (Share(device, 250, 4 * GIB),), 500, GIB), request)
     assert rig.running(again)["metadata"]["uid"] != uid
     rig.until(lambda: rig.limit(again) == memory - 8 * GIB, "what B asked for is not lent")
+    rig.annotate(again, "limit=all")
+    rig.until(lambda: rig.ends(again), "nobody can tell what it may have")
     assert rig.limit(B) == 8 * GIB and rig.alive(B)

@@ -44,10 +44,9 @@ class _Known:
     """What the watch does not tell of a pod, or not yet."""
 
     device: str
-    before: str = ""  # its annotation when `written` was written
-    written: str = ""
+    written: str = ""  # to its annotation, and not seen there yet
     kept: str = ""  # the text that it keeps to, as it has shown
-    asked: float | None = None  # monotonic s; since when it is to give back
+    asked: tuple[str, float] = ("", 0.0)  # to keep to that text, since then (monotonic s)
 
 
 class Lent:
@@ -72,20 +71,33 @@ class Lent:
             for uid in [uid for uid, it in self._known.items() if it.device == device and uid not in uids]:
                 del self._known[uid]
             running = {pod.attempt: pod for pod in pods if pod.attempt is not None and pod.since is not None}
-            texts = {pod.attempt: self._text(pod) for pod in pods if pod.attempt is not None}
+            texts = {
+                pod.attempt: self._text(pod) for pod in pods if pod.attempt is not None and self._sound(pod)
+            }
             if not usable or not running:
                 return
             for attempt, text in self._sharing.limits(texts, uuid, usable - coming).items():
                 pod = running.get(attempt)
                 if pod is not None:  # what has not begun has what it asked for
                     self._cluster.annotate(pod, {GPU_CONF: text})
-                    known = self._known.setdefault(pod.uid, _Known(device))
-                    known.before, known.written = pod.conf, text
+                    self._known.setdefault(pod.uid, _Known(device)).written = text
 
     def _text(self, pod: Seen) -> str:
         """What its annotation says; the watch may not have told yet."""
         known = self._known.get(pod.uid)
-        return known.written if known is not None and known.before == pod.conf else pod.conf
+        if known is None or known.written in ("", pod.conf):
+            return pod.conf
+        return known.written
+
+    def _sound(self, pod: Seen) -> bool:
+        """Whether its annotation can be read. Who may change pods may break it; then it ends."""
+        try:
+            self._sharing.lends(self._text(pod))
+        except ValueError as error:
+            log.warning("ends pod %s/%s: its annotation %s: %s", pod.namespace, pod.name, GPU_CONF, error)
+            self._cluster.evict(pod, GRACE)
+            return False
+        return True
 
     def given_back(self, device: str) -> bool:
         """Whether those that share that device keep to their limits. Who does not in time is stopped."""
@@ -95,14 +107,17 @@ class Lent:
     def _keeps(self, pod: Seen, device: str) -> bool:
         with self._lock:
             text = self._text(pod)
+            if not self._sound(pod):
+                return False
             known = self._known.setdefault(pod.uid, _Known(device))
             if known.kept == text or not self._sharing.lends(text):
                 return True
-            known.asked = known.asked or time.monotonic()
+            if known.asked[0] != text:
+                known.asked = (text, time.monotonic())
         if self._shows(pod, text):
-            known.kept, known.asked = text, None
+            known.kept = text
             return True
-        if time.monotonic() - known.asked > BACK and not pod.deleting:
+        if time.monotonic() - known.asked[1] > BACK and not pod.deleting:
             log.warning("ends pod %s/%s: it keeps GPU memory that was lent to it", pod.namespace, pod.name)
             self._cluster.evict(pod, GRACE)
         return False

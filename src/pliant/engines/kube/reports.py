@@ -16,7 +16,7 @@ from pliant.control.service import Service
 from pliant.control.usecases.jobs import progress_of
 from pliant.engines.kube.pods import FOLDER
 from pliant.engines.kube.session import output
-from pliant.model.workload import AttemptId, Workload
+from pliant.model.workload import AttemptId
 from pliant.wire.job import Report
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 ASK = ["cat", f"{FOLDER}/report.json"]
 PAUSE, RARELY = 3.0, 120.0
 """Seconds until a job is asked again; twice as long each time that it has said nothing, up to RARELY."""
+
+LOOK = 1.0  # seconds between two looks at which jobs run
 
 COUNTS = ("step", "stepsTotal", "epoch", "epochs", "records", "skipped", "world")
 
@@ -53,7 +55,7 @@ class Reports:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed.wait(0.5):
+        while not self._closed.wait(LOOK):
             living = dict(self._living())
             self._jobs = {name: self._jobs.get(name) or _Job() for name in living}
             for name, job in self._jobs.items():
@@ -65,13 +67,10 @@ class Reports:
         """Attempts that run, of jobs that may be elastic."""
         for view in self._service.board.workloads.values():
             row = view.workload
-            tasks = [
-                AttemptId(row.id, task.name, task.attempt)
-                for task in view.tasks
-                if task.phase.live and task.started is not None
-            ]
-            if tasks and row.origin is None and _reports(row):
-                yield row.id, tasks
+            if row.origin is None and (row.framework or any(group.elastic for group in row.groups)):
+                live = [task for task in view.tasks if task.phase.live and task.started is not None]
+                if live:
+                    yield row.id, [AttemptId(row.id, task.name, task.attempt) for task in live]
 
     def _ask(self, job: _Job, attempts: list[AttemptId]) -> None:
         attempt = attempts[job.turn % len(attempts)]
@@ -89,10 +88,6 @@ class Reports:
                 self._service.jobs.report(attempt, progress_of(report))
             except Refused as error:
                 log.debug("%s is over: %s", attempt, error)
-
-
-def _reports(row: Workload) -> bool:
-    return bool(row.framework) or any(group.elastic for group in row.groups)
 
 
 def report_of(said: Any) -> Report:
