@@ -52,4 +52,6 @@ def test_a_pod_keeps_to_a_limit_that_it_has_heard_of(said, true):
     assert keeps_to(wanted, f"{render(said)}used {name} {8 * GIB}\n") == true
     assert not keeps_to(wanted, f"{render(said)}used {name} {8 * GIB + 1}\n")
     assert not keeps_to(wanted, "")
+    for odd in ("used \n", f"used {name}\n", f"used {name} much\n", "used 1 2 3\n"):
+        assert not keeps_to(wanted, render(said) + odd)
     assert not keeps_to(wanted, render(replace(said, grants=())).replace("end 0", ""))

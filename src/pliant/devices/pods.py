@@ -55,15 +55,11 @@ def lends(conf: str) -> bool:
 
 def keeps_to(conf: str, said: str) -> bool:
     """Whether a pod has heard of its limits, and uses no more: `said` is what pliant-gpu-used prints."""
-    text, used = [], {}
-    for line in said.splitlines():
-        word, *rest = line.split(" ")
-        if word == "used":
-            used[rest[0]] = int(rest[1])
-        else:
-            text.append(line)
+    lines, wanted = said.splitlines(), parse(conf)
     try:
-        heard, wanted = parse("\n".join([*text, ""])), parse(conf)
+        heard = parse("\n".join([*(line for line in lines if not line.startswith("used ")), ""]))
+        told = (line.split(" ") for line in lines if line.startswith("used "))
+        used = {uuid: int(amount) for _, uuid, amount in told}
     except ValueError:
         return False
     return heard.epoch >= wanted.epoch and all(

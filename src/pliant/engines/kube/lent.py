@@ -44,7 +44,7 @@ class _Known:
     """What the watch does not tell of a pod, or not yet."""
 
     device: str
-    written: str = ""  # to its annotation, and not seen there yet
+    written: str = ""  # to its annotation; the watch may not have told yet
     kept: str = ""  # the text that it keeps to, as it has shown
     asked: tuple[str, float] = ("", 0.0)  # to keep to that text, since then (monotonic s)
 
@@ -83,16 +83,14 @@ class Lent:
                     self._known.setdefault(pod.uid, _Known(device)).written = text
 
     def _text(self, pod: Seen) -> str:
-        """What its annotation says; the watch may not have told yet."""
+        """What its annotation is to say."""
         known = self._known.get(pod.uid)
-        if known is None or known.written in ("", pod.conf):
-            return pod.conf
-        return known.written
+        return (known and known.written) or pod.conf
 
     def _sound(self, pod: Seen) -> bool:
         """Whether its annotation can be read. Who may change pods may break it; then it ends."""
         try:
-            self._sharing.lends(self._text(pod))
+            self._sharing.lends(pod.conf)
         except ValueError as error:
             log.warning("ends pod %s/%s: its annotation %s: %s", pod.namespace, pod.name, GPU_CONF, error)
             self._cluster.evict(pod, GRACE)
