@@ -302,4 +302,7 @@ if __name__ == "__main__":
         pieces()
     except pytest.skip.Exception as missing:
         sys.exit(f"{missing}: nothing was measured")
-    main(given.pods, given.nodes, given.rounds, set(given.parts.split(",")))
+    try:
+        main(given.pods, given.nodes, given.rounds, set(given.parts.split(",")))
+    except TimeoutError as error:
+        sys.exit(f"{error} of {given.limit} s")

@@ -134,7 +134,7 @@ class Steps:
             return self._without(run)
         if self.tell(run, pod):
             return None
-        if run.document is not None and run.document is not run.shown:
+        if run.document is not None and run.document is not run.shown and not pod.deleting:
             self._cluster.annotate(pod, note(run.document, run.id.task))
             run.shown = run.document
         if pod.stuck and run.refused is None:
