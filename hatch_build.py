@@ -28,6 +28,7 @@ DEVICES = "src/pliant/devices/bin"
 _SLOW = "tasks will run under the slower `python -S -E` supervisor"
 _OPEN = "shares of a GPU will not be enforced"
 _ALONE = "jobs cannot run as their users: no shared box"
+_KEPT = "memory of shared GPUs of a cluster cannot be lent"
 _BARE = "simulated GPUs will have no driver that programs can use"
 
 
@@ -70,6 +71,7 @@ PARTS = (
         ((*LIBRARY, "-Wl,--no-as-needed", "-l:libdl.so.2"), (*LIBRARY, "-ldl")),
         _OPEN,
     ),
+    Part(f"{DEVICES}/pliant-gpu-used", ("native/used.c",), (("-static",), ()), _KEPT),
 )
 
 

@@ -46,7 +46,7 @@ from pliant.control.service import Service
 from pliant.control.state.draft import Draft
 from pliant.devices.discovery import Found
 from pliant.devices.strays import Strays
-from pliant.engines.kube.make import kube_resources
+from pliant.engines.kube.make import kube_service
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
 from pliant.engines.local.processes import started
@@ -255,7 +255,7 @@ class Server:
         if app.state.context.logins is not None:
             Following(app.state.context).start()
         self._strays.start()
-        end_resources = kube_resources(backend.kubeconfig, cluster.uuid, service, engine.name)
+        end_resources = kube_service(backend.kubeconfig, cluster.uuid, service, engine)
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms

@@ -9,10 +9,10 @@ from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
 from pliant.control.halts import Halts
 from pliant.control.ports import Engine, Saved
-from pliant.devices.config import pod_conf
 from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
+from pliant.devices.pods import sharing
 from pliant.engines.kube.make import kube_engine
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
@@ -68,9 +68,8 @@ def make_backend(
     owner = launcher.attempt_of if isinstance(launcher, BoxLauncher) else partial(owner_of, layout)
     if kubeconfig:
         project, now = around.project_name, clock.now
-        engine: Engine = kube_engine(
-            kubeconfig, cluster.uuid, scheduler, project, now, image, pod_conf, images
-        )
+        parts = sharing(image) if image else None
+        engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images)
         return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept)
     if options.images or options.share_image:
         raise ValueError("--image and --share-image are for clusters: add --kubeconfig FILE.")

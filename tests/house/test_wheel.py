@@ -20,6 +20,7 @@ NATIVE = (
     SUPERVISOR,
     "pliant/engines/local/bin/pliant-warden",
     "pliant/devices/bin/libpliant-gpu.so",
+    "pliant/devices/bin/pliant-gpu-used",
     "pliant/devices/bin/sim/libcuda.so.1",
     "pliant/devices/bin/sim/libnvidia-ml.so.1",
 )

@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 from pathlib import Path
@@ -30,6 +31,7 @@ class Gate:
         self.clients: set[socket.socket] = set()
         self.watches: set[socket.socket] = set()  # their sockets to the API server
         self.injected: dict[int, int] = {}  # answers of ours by status
+        self.asked: Counter[tuple[str, str]] = Counter()  # method and path, without what is behind it
         self.claims: dict[str, str] = {}  # what it says of its version, e.g. minor
         self._server = _Server(self)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
@@ -56,9 +58,10 @@ class Gate:
             self._expired = len(self.watches)
         _end(self.watches)
 
-    def fate(self, method: str, watch: bool) -> tuple[int, bool]:
+    def fate(self, method: str, path: str, watch: bool) -> tuple[int, bool]:
         """Of a request: the status of its answer, 0 for the true one; whether it is carried out."""
         with self._lock:
+            self.asked[method, path] += 1
             status = 0
             if watch and self._expired:
                 self._expired -= 1
@@ -111,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         watch = "watch=" in self.path
-        status, carried_out = self.gate.fate(self.command, watch)
+        status, carried_out = self.gate.fate(self.command, self.path.partition("?")[0], watch)
         if status and not carried_out:
             self._tell(status)
             return

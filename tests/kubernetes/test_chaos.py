@@ -22,6 +22,7 @@ from tests.house.seeds import seed_or
 from tests.kubernetes.control_plane import Answered, ControlPlane, pieces
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.keeper import Plane
+from tests.kubernetes.owed import Owed
 from tests.kubernetes.replica import Replica
 from tests.shim.stage import compile_c
 from tests.store.postgres import server
@@ -30,7 +31,7 @@ NODES, GPUS = 3, 2
 MOST = NODES * GPUS + 2  # jobs at a time: some wait
 PATIENCE = 240.0
 GOAL = 10.0
-"""Seconds from a fault's end until what runs is what is to run."""
+"""Seconds from a fault's end until what runs is what is to run; those do not count in which KWOK is late."""
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/default/pods"
@@ -63,6 +64,7 @@ class Storm:
         self.made = 0
         self.wrong: list[str] = []  # what must never be, and was seen
         self.took: defaultdict[str, list[float]] = defaultdict(list)
+        self.owed = Owed()
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._look, daemon=True)
         self._watcher.start()
@@ -147,9 +149,15 @@ class Storm:
 
     def pods(self):
         """Of attempts, bound to nodes that are there, whose containers may run."""
+        return self.running(*self.shown())
+
+    def shown(self):
         nodes = {each["metadata"]["name"] for each in self.plane.request("GET", "/api/v1/nodes")["items"]}
+        return nodes, self.plane.request("GET", PODS)["items"]
+
+    def running(self, nodes, pods):
         found = []
-        for pod in self.plane.request("GET", PODS)["items"]:
+        for pod in pods:
             metadata = pod["metadata"]
             bound = pod["spec"].get("nodeName") in nodes and metadata.get("deletionGracePeriodSeconds") != 0
             over = pod["status"].get("phase") in ("Succeeded", "Failed")
@@ -161,7 +169,9 @@ class Storm:
         """All the time, whatever happens to servers."""
         while not self._over.wait(0.1):
             with suppress(OSError, http.client.HTTPException, Answered, ValueError):
-                pods = self.pods()
+                nodes, everything = self.shown()
+                self.owed.look(everything, nodes)
+                pods = self.running(nodes, everything)
                 attempts = [AttemptId.parse(it["metadata"]["annotations"]["pliant/attempt"]) for it in pods]
                 tasks = Counter((it.workload, it.task) for it in attempts)
                 given = (it["metadata"]["annotations"]["pliant/gpus"] for it in pods)
@@ -177,11 +187,10 @@ class Storm:
             return False
         phases = {it["id"]: it["phase"] for it in said["workloads"]}
         try:
-            pods = self.pods()
-            nodes = len(self.plane.request("GET", "/api/v1/nodes")["items"])
-            everything = self.plane.request("GET", PODS)["items"]
+            nodes, everything = self.shown()
         except (OSError, http.client.HTTPException, Answered):
             return False
+        pods = self.running(nodes, everything)
         running = sorted(it["metadata"]["labels"]["pliant/workload"] for it in pods)
         ready = all(
             it["status"].get("phase") == "Running" and "deletionTimestamp" not in it["metadata"]
@@ -195,7 +204,7 @@ class Storm:
             and not left
             and sorted(phases) == sorted(self.jobs.values())
             and running == sorted(id for id, phase in phases.items() if phase == "Running")
-            and len(running) == min(len(self.jobs), nodes * GPUS)
+            and len(running) == min(len(self.jobs), len(nodes) * GPUS)
         )
 
     def seen(self):
@@ -217,9 +226,12 @@ class Storm:
         self.until(self.both, "both are there")
         self.until(self.settled, "it is at rest", self.seen)
         fault()
-        ended = time.monotonic()
+        ended, owed, told = time.monotonic(), self.owed.seconds, len(self.owed.told)
         self.until(self.settled, f"what runs is what is to run after {fault.__name__}", self.seen)
-        self.took[fault.__name__].append(time.monotonic() - ended)
+        owed, took = self.owed.seconds - owed, time.monotonic() - ended
+        if owed:
+            print(f"{took:.1f} s, {owed:.1f} of them KWOK's: {'; '.join(self.owed.told[told:])}", flush=True)
+        self.took[fault.__name__].append(took - owed)
         assert self.wrong == []
 
     def both(self) -> bool:

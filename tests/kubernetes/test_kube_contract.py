@@ -11,7 +11,7 @@ from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER
 from pliant.model.fact import NodeLost, NodeSeen
-from tests.engines.contract import A, EngineContract
+from tests.engines.contract import A, B, EngineContract
 from tests.kubernetes.control_plane import Answered
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
@@ -164,3 +164,43 @@ def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
         rig.until(lambda: rig.engine._pod(A) is not None, "it is known again")
     finally:
         rig.plane.request("DELETE", f"{path}/forged?gracePeriodSeconds=0")
+
+
+def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
+    """A gang of hundreds that ends would cost a request for each pod and each end."""
+
+    def shown(attempt=A):
+        return json.loads(rig.pod(attempt)["metadata"]["annotations"]["pliant/allocation"])
+
+    rig.run(A, rig.stubborn())
+    rig.engine.allocation(A, {"version": 2, "epoch": 1, "tasks": []})
+    rig.until(lambda: shown()["version"] == 2, "it is told")
+    rig.stop(A, 60_000)
+    rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is to end")
+    rig.engine.allocation(A, {"version": 3, "epoch": 1, "tasks": []})
+    rig.run(B, rig.forever())
+    rig.engine.allocation(B, {"version": 4, "epoch": 1, "tasks": []})
+    rig.until(lambda: shown(B)["version"] == 4, "work goes on")
+    assert shown()["version"] == 2
+    rig.destroy(A)
+
+
+def test_a_disruption_budget_is_honoured(rig, monkeypatch):
+    """No controller computes how much it allows, so nothing that it selects is evicted."""
+    tries, evict = [], Cluster.evict
+
+    def told(self, pod, grace):
+        tries.append(evict(self, pod, grace))
+        return tries[-1]
+
+    monkeypatch.setattr(Cluster, "evict", told)
+    rig.run(A, rig.forever())
+    path = f"/apis/policy/v1/namespaces/{rig.pod(A)['metadata']['namespace']}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"pliant/workload": A.workload}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}}
+    rig.plane.request("POST", path, body | {"spec": spec})
+    rig.stop(A)
+    rig.until(lambda: len(tries) >= 2, "it is tried again")
+    assert set(tries) == {False} and rig.alive(A) and not rig.ends(A)
+    rig.plane.request("DELETE", f"{path}/kept")
+    assert rig.end(A).stopped

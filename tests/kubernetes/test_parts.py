@@ -2,16 +2,19 @@
 
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from pliant.devices.config import parse, pod_conf
-from pliant.engines.kube.names import holder_name
-from pliant.engines.kube.parts import CONF, LIBRARY, Sharing
+from pliant.devices.config import parse
+from pliant.devices.pods import sharing
+from pliant.engines.kube import lent
+from pliant.engines.kube.names import GPU_CONF, holder_name
 from pliant.model.fact import NodeSeen
 from pliant.model.machine import Placement, Share
-from pliant.model.workload import AttemptId
-from tests.engines.contract import GIB, A, B
+from pliant.model.order import Start
+from pliant.model.workload import Attempt, AttemptId, Request
+from tests.engines.contract import GIB, A, B, workload
 from tests.kubernetes.control_plane import Answered
 from tests.kubernetes.kube_rig import KubeRig
 
@@ -27,7 +30,7 @@ def rig(plane, tmp_path):
 
 
 class PartsRig(KubeRig):
-    sharing = Sharing("registry/pliant:1", pod_conf)
+    sharing = sharing("registry/pliant:1")
 
     def __init__(self, plane, folder):
         super().__init__(plane, folder)
@@ -47,6 +50,20 @@ class PartsRig(KubeRig):
     def part(self, index, portion=500):
         device = self.node.gpus[index].uuid
         return Placement(self.name, (Share(device, portion, 16 * GIB * portion // 1000),), 500, GIB)
+
+    def start_one(self, attempt, placement, request):
+        row = workload(attempt.workload, self.forever())
+        row = replace(row, groups=(replace(row.groups[0], request=request),))
+        self.known[attempt] = Attempt(attempt, placement, self.epoch, "decision-1", 0)
+        self.engine.start(Start(attempt, placement, row, "decision-1", self.epoch))
+
+    def annotate(self, attempt, text):
+        metadata = self.pod(attempt)["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        self.plane.request("PATCH", path, {"metadata": {"annotations": {GPU_CONF: text}}})
+
+    def limit(self, attempt):
+        return parse(self.pod(attempt)["metadata"]["annotations"][GPU_CONF]).grants[0].limit
 
     def holders(self):
         """By device."""
@@ -84,14 +101,14 @@ def test_two_parts_of_one_gpu(rig):
         env = {each["name"]: each.get("value") for each in main["env"]}
         assert env["NVIDIA_VISIBLE_DEVICES"] == rig.uuids[0]
         assert env["RUNAI_NUM_OF_GPUS"] == ("0.50" if attempt == A else "0.25")
-        conf = parse(pod["metadata"]["annotations"][CONF])
+        conf = parse(pod["metadata"]["annotations"][GPU_CONF])
         assert (conf.workload, str(conf.ledger)) == (str(attempt), "/run/pliant/ledger")
         assert [(it.uuid, it.limit, it.request) for it in conf.grants] == [(rig.uuids[0], limit, limit)]
         mounts = {each["mountPath"]: each for each in main["volumeMounts"]}
         closed = [path for path, it in mounts.items() if it.get("readOnly")]
         assert {"/etc/pliant", "/etc/ld.so.preload", "/opt/pliant"} <= {*closed}
         (bring,) = pod["spec"]["initContainers"]
-        assert bring["image"] == "registry/pliant:1" and LIBRARY in bring["command"][-1]
+        assert bring["image"] == "registry/pliant:1" and "/usr/lib/pliant/*" in bring["command"][-1]
     ((device, holder),) = rig.holders().items()
     assert device == rig.node.gpus[0].uuid
     asked = holder["spec"]["containers"][0]["resources"]["requests"]
@@ -235,3 +252,26 @@ def test_a_node_that_does_not_say_which_gpu_it_gave(rig):
     rig.until(lambda: rig.ends(A), "it is refused")
     assert "says no UUID of a GPU: kubectl logs" in rig.ends(A)[0].error
     rig.until(lambda: rig.holders() == {}, "the device is free")
+
+
+def test_memory_that_nobody_asked_for_is_lent_and_taken_back(rig, monkeypatch):
+    """On KWOK's nodes no command can be run: who does not tell what it uses is stopped first."""
+    monkeypatch.setattr(lent, "BACK", 1.0)
+    rig.open()
+    device = rig.node.gpus[0].uuid
+    request = Request(1, 250, portion_limit=1000)
+    rig.start_one(A, Placement(rig.name, (Share(device, 250, 4 * GIB),), 500, GIB), request)
+    uid = rig.running(A)["metadata"]["uid"]
+    memory = rig.node.gpus[0].memory
+    rig.until(lambda: rig.limit(A) == memory, "the whole memory is lent")
+    rig.start_one(B, rig.part(0), Request(1, 500))
+    rig.until(lambda: rig.ends(A), "it does not show that it has given it back")
+    assert rig.ends(A)[0].lost, "it is started again"
+    rig.running(B)
+    again = AttemptId(A.workload, A.task, 2)
+    rig.start_one(again, Placement(rig.name, (Share(device, 250, 4 * GIB),), 500, GIB), request)
+    assert rig.running(again)["metadata"]["uid"] != uid
+    rig.until(lambda: rig.limit(again) == memory - 8 * GIB, "what B asked for is not lent")
+    rig.annotate(again, "limit=all")
+    rig.until(lambda: rig.ends(again), "nobody can tell what it may have")
+    assert rig.limit(B) == 8 * GIB and rig.alive(B)

@@ -160,6 +160,42 @@ def test_pods_of_one_workload_find_one_another(cluster, stage):
     typed("pliant down --yes")
 
 
+TELLS = """import time
+from pliant.train.agent.link import Link
+link, step = Link.from_environment(), 0
+link.start()
+while True:
+    step += 1
+    link.progress({"state": "training", "step": step, "steps_total": 1000, "world": 2, "loss": 0.5})
+    time.sleep(1)
+"""
+
+
+def test_a_job_tells_how_far_it_is(cluster, stage):
+    """Its library writes a file in the pod; no pod reaches the server. Another task of it says nothing."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def progress():
+        item = json.loads(typed("pliant describe job tells -p team-a -o json"))
+        return (item.get("progress") or {}).get("step", 0)
+
+    typed(up(cluster))
+    typed("pliant project create team-a --quota 2")
+    script = cluster.base / "tells.sh"
+    script.write_text(f"case $RANK in 1) exec python -c '{TELLS}';; esac\nsleep 1000\n")
+    words = "--workers 1 -g 0 --cpu-core-request 0.1 -i python -p team-a"
+    typed(f"runai training pytorch submit tells {words} --command -c -- sh {script}")
+    before = until(progress, "its report is there")
+    until(lambda: progress() > before, "and is renewed")
+    assert "1000" in typed("pliant describe job tells -p team-a")
+    typed("runai delete tells -p team-a")
+    typed("pliant down --yes")
+
+
 def test_elasticdl_trains_to_its_end(cluster, stage):
     """The guide's first job, with requests divided by ten."""
     folder = cluster.base / "elasticdl"

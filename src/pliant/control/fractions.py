@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start
@@ -69,6 +69,24 @@ class Finding:
     what: str
     holds: bool
     text: str  # how, or why not
+
+
+class Sharing(NamedTuple):
+    """What it takes to give pods of a cluster parts of GPUs. Each may raise ValueError."""
+
+    image: str  # of Pliant
+    conf: Callable[[Start, Mapping[str, str], Mapping[str, int], str], str]
+    """The text of gpu.conf: of a start, UUIDs and bytes by device, path of the ledger."""
+
+    limits: Callable[[Mapping[AttemptId, str], str, int], Mapping[AttemptId, str]]
+    """New texts of those that share the GPU of that UUID, which has so many bytes for them; those alone that
+    change."""
+
+    lends: Callable[[str], bool]
+    """Whether with that text a pod may have more than it asked for."""
+
+    keeps_to: Callable[[str, str], bool]
+    """Whether a pod has heard of that text and uses no more, by what pliant-gpu-used prints in it."""
 
 
 class Fractions(Protocol):

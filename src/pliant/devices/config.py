@@ -6,13 +6,11 @@ that holds it, not the file, into a container: a resize replaces the file.
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pliant.devices.ledger import LedgerError, announce
-from pliant.model.order import Start
 
 GRAIN = 2 << 20  # bytes: what drivers hand out at least
 MAX_GPUS = 8  # that one workload may have shares of
@@ -78,23 +76,6 @@ def check(conf: GpuConf, usable: dict[str, int]) -> None:
             raise ValueError(f"{grant.uuid}: a turn of {grant.slice_us} us; must be 1 ms to 1 s")
         if grant.share is not None and re.search(r"[\s\0]", str(grant.share)):
             raise ValueError(f"{grant.uuid}: the path {str(grant.share)!r} holds white space")
-
-
-def pod_conf(order: Start, uuids: Mapping[str, str], ledger: str) -> str:
-    """What stands in the file of a pod that has parts of GPUs: its limits hold, nothing is lent, and the
-    hardware shares the time. `uuids`: of the devices of its placement. Raises ValueError."""
-    workload, task = order.workload, order.attempt.task
-    exact = workload.group(task.rpartition("-")[0]).request.gpu_memory
-    grants, usable = [], {}
-    for share in order.placement.shares:
-        if not share.memory:
-            raise ValueError("the memory of its GPUs is not known: install NVIDIA's GPU feature discovery")
-        uuid, limit = uuids[share.gpu], share.memory if exact else share.memory // GRAIN * GRAIN
-        usable[uuid] = share.memory
-        grants.append(Grant(uuid, limit, limit, max(1, min(1000, share.portion))))
-    conf = GpuConf(str(order.attempt), Path(ledger), tuple(grants))
-    check(conf, usable)
-    return render(conf)
 
 
 def render(conf: GpuConf) -> str:

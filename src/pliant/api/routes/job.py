@@ -12,8 +12,7 @@ from pliant.api.late import Router
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.streaming.feed import BEAT
-from pliant.control.usecases.jobs import PROTOCOL
-from pliant.model.progress import Progress
+from pliant.control.usecases.jobs import PROTOCOL, progress_of
 from pliant.model.workload import AttemptId
 from pliant.wire.job import Ack, Allocation, Link, Linked, Report, Reported
 
@@ -85,25 +84,4 @@ def acks(of: Of, body: Received[Ack], here: Here) -> Response:
 @router.post("/progress", dependencies=[needs(ATTEMPT)], **answers(200, Reported))
 def progress(of: Of, body: Received[Report], here: Here) -> Response:
     """How far it is; the answer says when to report again."""
-    return answer({"nextMs": here.service.jobs.report(of, _progress(body))})
-
-
-def _progress(said: Report) -> Progress:
-    sizes = said.get("stepMsBySize", {})
-    times = {int(size): round(ms * 1000) for size, ms in sizes.items() if size.isdecimal()}
-    loss = said.get("loss")
-    return Progress(
-        workload="",
-        at=0,
-        state=said.get("state", ""),
-        step=said.get("step", 0),
-        steps=said.get("stepsTotal", 0),
-        epoch=said.get("epoch", 0),
-        epochs=said.get("epochs", 0),
-        records=said.get("records", 0),
-        skipped=said.get("skipped", 0),
-        world=said.get("world", 0),
-        goodput=round(said.get("goodput", 0) * 1000),
-        loss="" if loss is None else f"{loss:.6g}",
-        step_times=tuple(sorted(times.items())[:64]),
-    )
+    return answer({"nextMs": here.service.jobs.report(of, progress_of(body))})

@@ -11,6 +11,7 @@ from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
 from pliant.model.progress import Progress, with_history
 from pliant.model.workload import AttemptId, Task
+from pliant.wire.job import Report
 
 PROTOCOL = 1
 """Of the link between a job and its server; another one is refused."""
@@ -99,3 +100,25 @@ class Jobs:
 
     def _engine_of(self, task: Task) -> Engine:
         return self._engine(task.carries.node if task.carries is not None else "")
+
+
+def progress_of(said: Report) -> Progress:
+    """What is kept of a report; whose and when it is, is added by who takes it."""
+    sizes = said.get("stepMsBySize", {})
+    times = {int(size): round(ms * 1000) for size, ms in sizes.items() if size.isdecimal()}
+    loss = said.get("loss")
+    return Progress(
+        workload="",
+        at=0,
+        state=said.get("state", ""),
+        step=said.get("step", 0),
+        steps=said.get("stepsTotal", 0),
+        epoch=said.get("epoch", 0),
+        epochs=said.get("epochs", 0),
+        records=said.get("records", 0),
+        skipped=said.get("skipped", 0),
+        world=said.get("world", 0),
+        goodput=round(said.get("goodput", 0) * 1000),
+        loss="" if loss is None else f"{loss:.6g}",
+        step_times=tuple(sorted(times.items())[:64]),
+    )

@@ -11,19 +11,20 @@ from lightkube.resources.core_v1 import Node as KubeNode
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
-from pliant.control.fractions import TaskUse
+from pliant.control.fractions import Sharing, TaskUse
 from pliant.control.ports import Input, Session, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.afar import Afar
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
+from pliant.engines.kube.lent import Shared
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.nodes import name_of
 from pliant.engines.kube.output import log_of
-from pliant.engines.kube.parts import USE, Parts, Sharing, in_parts
+from pliant.engines.kube.parts import USE, Parts, in_parts
 from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
-from pliant.engines.kube.runs import ByWorkload, Run, Steps
+from pliant.engines.kube.runs import ByWorkload, Run, Steps, shared
 from pliant.engines.kube.session import PodTunnels, begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
@@ -70,7 +71,7 @@ class KubeEngine(Afar):
         self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
         self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # those that live, and all of ours
         self._book = NodeBook(self._report, self._scheduled, self._holds, self.name)
-        self._parts = parts = Parts(self._cluster, sharing, self._shared)
+        self._parts = parts = Parts(self._cluster, sharing, self._shared, self._gpu_memory)
         self._forgotten: set[str] = set()  # workloads
         self._epoch = 0
         self._sink: Sink = lambda fact: None
@@ -313,16 +314,13 @@ class KubeEngine(Afar):
     def _holds(self, pod: Seen) -> bool:
         return bool(pod.holds) and self._ours(pod)
 
-    def _shared(self, device: str) -> bool:
-        """Whether something of ours has a part of it, or is to have one."""
+    def _shared(self, device: str) -> Shared:
         with self._lock:
-            runs = (run.place for run in self._runs.values() if run.exit is None)
-            strays = (
-                pod.gpus for pod in self._pods.values() if pod.devices and pod.lives and self._ours(pod)
-            )
-            return any(in_parts(place) and device in place.uuids for place in runs) or any(
-                device in gpus for gpus in strays
-            )
+            return shared(device, self._runs.values(), filter(self._ours, self._pods.values()))
+
+    def _gpu_memory(self, node: str, device: str) -> int:
+        with self._lock:
+            return self._book.gpu_memory(node).get(device, 0)
 
     def _stray(self, pod: Seen) -> bool:
         """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
@@ -369,9 +367,11 @@ class KubeEngine(Afar):
             for each in sharers:
                 self._look_at(each.id)
             self._look_at((pod.holds,))
-        elif run is not None:
+        if run is not None:
             self._look_at(run.id)
-        elif ours:
+            for device in run.place.uuids if pod.conf else ():
+                self._look_at((device,))
+        elif ours and not self._holds(pod):
             self._look_at(key)
 
     def _nodes_listed(self, nodes: Sequence[KubeNode]) -> None:

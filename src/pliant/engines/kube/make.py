@@ -1,6 +1,6 @@
 """The engine of a kubeconfig, made without importing its client where that is not installed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,26 +8,34 @@ from pliant.control.ports import Engine
 from pliant.engines.kube.names import SCHEDULER
 
 if TYPE_CHECKING:
-    from pliant.control.fractions import Finding
+    from pliant.control.fractions import Finding, Sharing
     from pliant.control.service import Service
     from pliant.engines.kube.connection import Connection
-    from pliant.model.order import Start
 
 
 OWN = "in-cluster"
 """In the place of a kubeconfig: the cluster of which this process is a pod."""
 
 
-def kube_resources(kubeconfig: str, cluster: str, service: "Service", engine: str) -> Callable[[], None]:
-    """Keep custom resources and rows in line, until what is returned is called; nothing without a cluster."""
+def kube_service(kubeconfig: str, cluster: str, service: "Service", engine: Engine) -> Callable[[], None]:
+    """Keep custom resources and rows in line, and hear from jobs, until what is returned is called; nothing
+    without a cluster."""
     if not kubeconfig:
         return lambda: None
     from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.reports import Reports
     from pliant.engines.kube.resources import Resources
 
-    found = Resources(_connected(kubeconfig, Connection), cluster, service, engine)
+    found = Resources(_connected(kubeconfig, Connection), cluster, service, engine.name)
+    heard = Reports(engine, service)
     found.start()
-    return found.close
+    heard.start()
+
+    def close() -> None:
+        heard.close()
+        found.close()
+
+    return close
 
 
 def kube_engine(
@@ -36,26 +44,23 @@ def kube_engine(
     scheduler: str,
     project_name: Callable[[str], str],
     clock: Callable[[], int],
-    image: str,
-    conf: Callable[["Start", Mapping[str, str], str], str],
+    sharing: "Sharing | None" = None,
     images: Sequence[str] = (),
 ) -> Engine:
     """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
-    (empty: pliant), `image` that of Pliant (empty: no pod gets a part of a GPU), `conf` as in Sharing,
-    `images` what is pulled for which name: NAME=IMAGE.
+    (empty: pliant), `sharing` what pods with parts of GPUs need (None: no pod gets one), `images` what is
+    pulled for which name: NAME=IMAGE.
 
     Raises ValueError.
     """
     try:
         from pliant.engines.kube.connection import Connection
         from pliant.engines.kube.engine import KubeEngine
-        from pliant.engines.kube.parts import Sharing
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
     pulled = dict(map(_named, images))
     connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
-    sharing = Sharing(image, conf) if image else None
     return KubeEngine(
         connection,
         cluster,

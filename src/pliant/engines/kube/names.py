@@ -22,6 +22,9 @@ ALLOCATION = "pliant/allocation"
 HOLDS = "pliant/holds"
 """Annotation of a pod of ours that holds a device for those who have parts of it: which one."""
 
+GPU_CONF = "pliant/gpu-conf"
+"""Annotation of a pod with parts of GPUs: what its file /etc/pliant/gpu.conf says."""
+
 DEVICES = "pliant/devices"
 """Annotation: UUIDs of the devices that such a pod holds, or of which a pod has parts."""
 

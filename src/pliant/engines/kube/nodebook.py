@@ -37,6 +37,11 @@ class NodeBook:
     def names(self) -> frozenset[str]:
         return frozenset(self._nodes)
 
+    def gpu_memory(self, name: str) -> dict[str, int]:
+        """Bytes by device of that node; of none if it is gone, 0 where nobody has said."""
+        told = self._told.get(name)
+        return {} if told is None else {gpu.uuid: gpu.memory for gpu in told.gpus}
+
     def place(self, attempt: AttemptId, node: str, devices: tuple[str, ...]) -> None:
         """The scheduler has given these to that attempt: no other pod's stand-in may be among them."""
         self._placed[node][attempt] = devices

@@ -4,37 +4,32 @@ share it, and each of them is told its device and its limit."""
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from lightkube import Client
 
-from pliant.control.fractions import Held, How, TaskUse
+from pliant.control.fractions import Held, How, Sharing, TaskUse
 from pliant.engines.kube.cluster import Cluster, Refused, missing
-from pliant.engines.kube.names import CLUSTER, DEVICES, HOLDS, MANAGED_BY, holder_name
+from pliant.engines.kube.lent import GRACE, INSIDE, LEDGER, Lent, Shared
+from pliant.engines.kube.names import CLUSTER, DEVICES, GPU_CONF, HOLDS, MANAGED_BY, holder_name
 from pliant.engines.kube.pods import GPU_RESOURCE, MAIN, Seen
 from pliant.model.machine import Placement
 from pliant.model.order import Start
 from pliant.model.quantity import GPU
 
-LIBRARY = "/usr/lib/pliant/libpliant-gpu.so"
+PROGRAMS, LIBRARY = "/usr/lib/pliant", "libpliant-gpu.so"
 """In the image of Pliant: deploy/image/Containerfile puts it there."""
 
-CONF, PRELOAD = "pliant/gpu-conf", "pliant/preload"
-"""Annotations of a pod with a part: what its files /etc/pliant/gpu.conf and /etc/ld.so.preload say."""
-
-LEDGER = "/run/pliant/ledger"
-_INSIDE = "/opt/pliant"
+PRELOAD = "pliant/preload"
+"""Annotation of a pod with a part: what its file /etc/ld.so.preload says."""
 
 HOLD = """\
 echo "devices=$NVIDIA_VISIBLE_DEVICES"; nvidia-smi -L 2>/dev/null; echo held
 trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"""
 """What the pod that holds a device runs: it says which one it got."""
 
-BRING = f"cp {LIBRARY} {_INSIDE}/ && : > {LEDGER} && chmod 666 {LEDGER}"
+BRING = f"cp {PROGRAMS}/* {INSIDE}/ && : > {LEDGER} && chmod 666 {LEDGER}"
 """Any account of the task may write to the ledger."""
-
-GRACE = 1
-"""Seconds. Not 0: the cluster would forget the pod before its node has the device back."""
 
 BUDGET = 1.0
 """Seconds between two tries of an eviction that a disruption budget forbids."""
@@ -48,15 +43,6 @@ HELD = Held(
 USE = TaskUse(HELD, ())
 
 
-class Sharing(NamedTuple):
-    """What it takes to give pods parts of GPUs."""
-
-    image: str  # of Pliant
-    conf: Callable[[Start, Mapping[str, str], str], str]
-    """The text of gpu.conf: of a start, UUIDs by device of its placement, path of the ledger. Raises
-    ValueError."""
-
-
 def in_parts(place: Placement) -> bool:
     return any(share.portion != GPU for share in place.shares)
 
@@ -64,10 +50,17 @@ def in_parts(place: Placement) -> bool:
 class Parts:
     """Which pods hold devices. `see` is called under the engine's lock."""
 
-    def __init__(self, cluster: Cluster, sharing: Sharing | None, used: Callable[[str], bool]) -> None:
-        """Without `sharing` nobody gets a part. `used` tells whether an attempt that has not ended, or a pod
-        of ours that lives, has a part of that device."""
-        self._cluster, self._sharing, self._used = cluster, sharing, used
+    def __init__(
+        self,
+        cluster: Cluster,
+        sharing: Sharing | None,
+        shared: Callable[[str], Shared],
+        memory: Callable[[str, str], int],
+    ) -> None:
+        """Without `sharing` nobody gets a part. `shared` tells who has parts of a device, `memory` the
+        bytes of a device of a node, 0 where nobody knows."""
+        self._cluster, self._sharing, self._shared, self._memory = cluster, sharing, shared, memory
+        self._lent = None if sharing is None else Lent(cluster, sharing, shared, memory)
         self._holders: dict[str, Seen] = {}  # by device
         self._lock = threading.Lock()
         self._ending: set[str] = set()  # uids of those that nobody may count on any more
@@ -89,9 +82,13 @@ class Parts:
         if holder is None or holder.deleting:
             return None
         with self._lock:  # who comes from now on finds it ending, who came before is seen as a user
-            if holder.lives and holder.uid not in self._ending and self._used(device):
-                return None
-            self._ending.add(holder.uid)
+            used = holder.lives and holder.uid not in self._ending and bool(self._shared(device))
+            if not used:
+                self._ending.add(holder.uid)
+        if used:
+            if self._lent is not None and holder.devices:
+                self._lent.share_out(holder.node, device, holder.devices[0])
+            return None
         return None if self._cluster.evict(holder, GRACE if holder.lives else 0) else BUDGET
 
     def in_the_way(self, place: Placement) -> bool:
@@ -105,14 +102,20 @@ class Parts:
         return bool(holders) and not held.issuperset(pod.devices)
 
     def given(self, order: Start) -> Mapping[str, str] | None:
-        """UUIDs of its devices; None: not all of them are held yet. Raises Refused."""
+        """UUIDs of its devices; None: not all of them are held, or given back, yet. Raises Refused."""
         if self._sharing is None:
             raise Refused(
                 "a part of a GPU needs the image of Pliant: pliant down, then pliant up --share-image IMAGE"
             )
         place = order.placement
         found = {uuid: self._hold(self._sharing, place.node, uuid) for uuid in place.uuids}
-        return None if "" in found.values() else found
+        if "" in found.values():
+            return None
+        assert self._lent is not None
+        for device, uuid in found.items():
+            self._lent.share_out(place.node, device, uuid)
+        back = [self._lent.given_back(device) for device in found]  # all are asked at once
+        return found if all(back) else None
 
     def _hold(self, sharing: Sharing, node: str, device: str) -> str:
         """Its UUID; empty: it is not held yet. Raises Refused."""
@@ -174,15 +177,16 @@ class Parts:
         """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
         assert self._sharing is not None
         try:
-            conf = self._sharing.conf(order, given, LEDGER)
+            memory = {device: self._memory(order.placement.node, device) for device in given}
+            conf = self._sharing.conf(order, given, memory, LEDGER)
         except ValueError as error:
             raise Refused(f"no part of a GPU of node {order.placement.node}: {error}") from error
         uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
-        inside = f"{_INSIDE}/{LIBRARY.rpartition('/')[2]}"
-        pod["metadata"]["annotations"] |= {CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}
+        inside = f"{INSIDE}/{LIBRARY}"
+        pod["metadata"]["annotations"] |= {GPU_CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}
         main["env"] += [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuids}]
         written = (
-            {"name": "pliant-library", "mountPath": _INSIDE},
+            {"name": "pliant-library", "mountPath": INSIDE},
             {"name": "pliant-ledger", "mountPath": "/run/pliant"},
         )
         main["volumeMounts"] = [
@@ -209,7 +213,7 @@ class Parts:
         ]
         files = [
             {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
-            for path, note in (("gpu.conf", CONF), ("ld.so.preload", PRELOAD))
+            for path, note in (("gpu.conf", GPU_CONF), ("ld.so.preload", PRELOAD))
         ]
         spec["volumes"] = [
             *spec.get("volumes", ()),

@@ -17,6 +17,7 @@ from pliant.engines.kube.names import (
     CLUSTER,
     DEVICES,
     FINALIZER,
+    GPU_CONF,
     GPUS,
     HOLDS,
     MANAGED_BY,
@@ -105,6 +106,7 @@ class Seen:
     main: str  # name of the container that is the task
     holds: str  # device that it holds for those who have parts of it; empty: it is no such pod
     devices: tuple[str, ...]  # UUIDs of what it holds or has parts of
+    conf: str  # what its gpu.conf is to say; empty: it has no parts of GPUs
 
     @property
     def lives(self) -> bool:
@@ -154,6 +156,7 @@ def seen(pod: Pod) -> Seen:
         name,
         notes.get(HOLDS, ""),
         tuple(filter(None, notes.get(DEVICES, "").split(","))),
+        notes.get(GPU_CONF, ""),
     )
 
 

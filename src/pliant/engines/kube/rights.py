@@ -37,7 +37,7 @@ RIGHTS = (
     Right("", "pods/eviction", ("create",), "stopping, with disruption budgets kept"),
     Right("", "pods/status", ("patch",), "why a pod waits"),
     Right("", "pods/log", ("get",), "pliant logs"),
-    Right("", "pods/exec", ("get", "create"), "pliant exec"),
+    Right("", "pods/exec", ("get", "create"), "pliant exec, reports of jobs, memory that is lent"),
     Right("", "pods/portforward", ("get", "create"), "pliant port-forward"),
     Right("", "namespaces", ("get", "create"), "those of projects"),
     Right("", "secrets", ("list", "get", "create", "update", "delete"), "values of environment variables"),

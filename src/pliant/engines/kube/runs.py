@@ -2,12 +2,13 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.lent import Shared
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
@@ -85,6 +86,20 @@ class ByWorkload(dict[K, V]):
         return [self[key] for key in self._keys.get(workload, ())]
 
 
+def shared(device: str, runs: Iterable[Run], ours: Iterable[Seen]) -> Shared:
+    """Who has parts of it: attempts that have not ended, and pods that live and that nobody may know."""
+    pods = [pod for pod in ours if pod.devices and not pod.holds and pod.lives and device in pod.gpus]
+    there = {pod.attempt for pod in pods}
+    coming = [
+        share.memory
+        for run in runs
+        if run.exit is None and run.id not in there and in_parts(run.place)
+        for share in run.place.shares
+        if share.gpu == device
+    ]
+    return Shared(tuple(pods), len(coming), sum(coming))
+
+
 class Steps:
     """What is done about runs. `take` is called for one run by one worker at a time."""
 
@@ -119,7 +134,7 @@ class Steps:
             return self._without(run)
         if self.tell(run, pod):
             return None
-        if run.document is not None and run.document is not run.shown:
+        if run.document is not None and run.document is not run.shown and not pod.deleting:
             self._cluster.annotate(pod, note(run.document, run.id.task))
             run.shown = run.document
         if pod.stuck and run.refused is None:

@@ -11,6 +11,7 @@ from httpx2 import HTTPError
 from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 from lightkube import Client
 
+from pliant.control.ports import Session
 from pliant.engines.kube.pods import Seen
 from pliant.model.workload import AttemptId
 
@@ -18,9 +19,15 @@ CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
 
 PIECE = 32 * 1024  # bytes of one message
+BEGINS = "pliant: begins"
+HERALD = ["sh", "-c", f'echo "{BEGINS}" && exec "$0" "$@"']
+"""Before a command that gets input: what it says shows that the command is there to read. containerd loses
+input that ends before that (5 of 60 tries on a real kubelet)."""
+
 SETTLE = 1.0
-"""Seconds from the start of a command to the end of its input: containerd loses input that ends before the
-command has begun to read (5 of 60 tries on a real kubelet)."""
+"""Seconds from the start of a command to the end of its input where the container has no `sh`."""
+
+SHORT = 30.0  # seconds for a command of which we want the output
 
 LATE = 5.0
 """Seconds in which the last of a command's output comes after its end, from a cluster that does not close."""
@@ -105,20 +112,43 @@ class KubeSession(_Stream):
         tty: bool = False,
         stdin: bool = False,
         size: tuple[int, int] = (24, 80),
+        settle: float = 0.0,
     ) -> None:
-        """`size`: rows and columns of the terminal. Raises OSError."""
+        """`size`: rows and columns of the terminal; `settle`: seconds before its input may end.
+
+        Raises OSError.
+        """
         asked = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
         params = {name: str(wanted).lower() for name, wanted in asked.items()}
         super().__init__(
             client, pod, "exec", {**params, "command": [*argv], "container": pod.main}, (CLOSING, PLAIN)
         )
-        self._tty, self._typed, self._opened = tty, stdin, time.monotonic()
+        self._tty, self._typed = tty, stdin
+        self._settled = time.monotonic() + settle
+        self._early = b""  # what it said right behind the herald
         self._status: int | None = None  # of the command, which has ended
         self._heard = 0.0  # monotonic s: when that, or what it had said before, was heard last
         if tty:
             self.resize(*size)
 
+    def begins(self) -> bool:
+        """Whether HERALD has said so; False if that could not be run. Raises OSError if nobody can tell."""
+        said, deadline = b"", time.monotonic() + SHORT
+        while self._code is None and time.monotonic() < deadline:
+            said += self.read(1.0) or b""
+            before, line, self._early = said.partition(f"{BEGINS}\n".encode())
+            if line:
+                self._early = before + self._early
+                return True
+        self._end(CANNOT_RUN)
+        if self._status is None:
+            raise OSError("the cluster does not say whether the command has begun")
+        return False
+
     def read(self, timeout: float) -> bytes | None:
+        if self._early:
+            early, self._early = self._early, b""
+            return early
         found = self._receive(timeout) if self._code is None else None
         if found is None:
             if self._status is not None and time.monotonic() - self._heard > LATE:
@@ -145,7 +175,7 @@ class KubeSession(_Stream):
         if self._tty:
             self.write(b"\x04")
         elif self._typed and self._code is None and self._socket.subprotocol == CLOSING:
-            time.sleep(max(0.0, self._opened + SETTLE - time.monotonic()))
+            time.sleep(max(0.0, self._settled - time.monotonic()))
             with suppress(OSError):
                 self._send(CLOSE, bytes((IN,)))
 
@@ -184,20 +214,31 @@ def begin(
     if pod is None or not pod.lives or pod.since is None:
         raise ValueError(f"{attempt} is not running: commands run only inside a running task")
     try:
-        return KubeSession(client, pod, argv, tty=tty, stdin=stdin, size=size)
+        if not stdin or tty:
+            return KubeSession(client, pod, argv, tty=tty, stdin=stdin, size=size)
+        session = KubeSession(client, pod, [*HERALD, *argv], stdin=True)
+        return session if session.begins() else KubeSession(client, pod, argv, stdin=True, settle=SETTLE)
     except OSError as error:
         raise ValueError(str(error)) from error
+
+
+def output(session: Session) -> str:
+    """What a command says that takes no time. Raises ValueError with it if the command fails."""
+    said, deadline = b"", time.monotonic() + SHORT
+    while (data := session.read(1.0)) != b"":
+        said += data or b""
+        if time.monotonic() > deadline:
+            session.kill()
+    text = said.decode(errors="replace")
+    if session.exit_code():
+        raise ValueError(text.strip() or f"it ended with {session.exit_code()}")
+    return text
 
 
 def signal_all(client: Client, pod: Seen | None, attempt: AttemptId, number: int) -> None:
     """To every process of the container; -1 leaves the first one out. Raises ValueError."""
     script = f"kill -{number} 1 && {{ kill -{number} -1 2>/dev/null; true; }}"
-    session = begin(client, pod, attempt, ["sh", "-c", script])
-    said = b""
-    while (data := session.read(1.0)) != b"":
-        said += data or b""
-    if session.exit_code():
-        raise ValueError(said.decode(errors="replace").strip() or "the container has no `sh`")
+    output(begin(client, pod, attempt, ["sh", "-c", script]))
 
 
 class PodTunnels:

@@ -168,9 +168,23 @@ class Link:
 
     def progress(self, status: Mapping[str, Any]) -> None:
         """How far the job is, by the master's `status`. The newest replaces those that were not sent."""
+        report = report_of(status)
+        if self._file is not None and not self._url:
+            self._write(report)
         with self._changed:
-            self._status = report_of(status)
+            self._status = report
             self._changed.notify_all()
+
+    def _write(self, report: Mapping[str, Any]) -> None:
+        """For a server that no container reaches: it asks for the file."""
+        fresh = self._folder / ".report.json"
+        try:
+            fresh.write_text(json.dumps(report), "utf-8")
+            fresh.rename(self._folder / "report.json")
+        except OSError as error:
+            if not self.trouble:
+                self.trouble = f"its report cannot be written: {error}"
+                _say(self.trouble)
 
     # -- what is heard ---------------------------------------------------------------------------------
 
