@@ -5,7 +5,9 @@ import json
 import pytest
 
 from pliant.control.usecases.jobs import progress_of
-from pliant.engines.kube.reports import report_of
+from pliant.engines.kube.reports import PAUSE, Reports, _Job, report_of
+from pliant.engines.kube.session import output
+from pliant.model.workload import AttemptId
 from pliant.train.agent.link import Link
 
 STATUS = {
@@ -27,6 +29,57 @@ def test_what_the_library_writes_is_what_is_read(tmp_path):
     link.progress({**STATUS, "step": 8})
     assert json.loads((tmp_path / "report.json").read_text())["step"] == 8
     assert [each.name for each in tmp_path.iterdir()] == ["report.json"]
+
+
+class Says:
+    """An engine in whose pods each command prints that, and its session."""
+
+    def __init__(self, text: str) -> None:
+        self._pieces = [text.encode()]
+
+    def exec(self, *given: object, **options: object) -> "Says":
+        return self
+
+    def read(self, timeout: float) -> bytes | None:
+        return self._pieces.pop() if self._pieces else b""
+
+    def exit_code(self) -> int | None:
+        return 0
+
+
+class Talker:
+    """A command that goes on for ever."""
+
+    def __init__(self) -> None:
+        self.killed = False
+
+    def read(self, timeout: float) -> bytes | None:
+        return b"[" * 9000
+
+    def exit_code(self) -> int | None:
+        return 126 if self.killed else None
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_a_command_without_an_end_is_cut_off():
+    talker = Talker()
+    with pytest.raises(ValueError, match="64 KiB"):
+        output(talker)
+    assert talker.killed
+
+
+def test_a_report_that_is_too_deep_ends_nothing():
+    """The thread that asks one pod after the other lives on."""
+    job = _Job()
+    Reports(Says("[" * 60_000), None)._ask(job, [AttemptId("w", "worker-0", 1)])
+    assert (job.turn, job.pause) == (1, 2 * PAUSE)
+
+
+def test_a_number_of_workers_is_no_longer_than_it_can_be():
+    said = report_of({"stepMsBySize": {"2": 1, "9" * 5000: 1, "x": 1}})
+    assert progress_of(said).step_times == ((2, 1000),)
 
 
 def test_with_a_server_nothing_is_written(tmp_path):

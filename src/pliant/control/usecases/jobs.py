@@ -13,6 +13,8 @@ from pliant.model.progress import Progress, with_history
 from pliant.model.workload import AttemptId, Task
 from pliant.wire.job import Report
 
+DIGITS = 6  # of a number of workers
+
 PROTOCOL = 1
 """Of the link between a job and its server; another one is refused."""
 
@@ -105,7 +107,8 @@ class Jobs:
 def progress_of(said: Report) -> Progress:
     """What is kept of a report; whose and when it is, is added by who takes it."""
     sizes = said.get("stepMsBySize", {})
-    times = {int(size): round(ms * 1000) for size, ms in sizes.items() if size.isdecimal()}
+    known = [size for size in sizes if size.isdecimal() and len(size) <= DIGITS]
+    times = {int(size): round(sizes[size] * 1000) for size in known}
     loss = said.get("loss")
     return Progress(
         workload="",

@@ -76,8 +76,8 @@ class Reports:
         attempt = attempts[job.turn % len(attempts)]
         try:
             said = output(self._engine.exec(attempt, ASK, tty=False, stdin=False, rows=24, columns=80))
-            report = report_of(json.loads(said))
-        except ValueError as error:
+            progress = progress_of(report_of(json.loads(said)))
+        except (ValueError, RecursionError) as error:
             log.debug("%s reports nothing: %s", attempt, error)
             job.turn, job.pause = job.turn + 1, min(2 * job.pause, RARELY)
             return
@@ -85,7 +85,7 @@ class Reports:
         if said != job.said:
             job.said = said
             try:
-                self._service.jobs.report(attempt, progress_of(report))
+                self._service.jobs.report(attempt, progress)
             except Refused as error:
                 log.debug("%s is over: %s", attempt, error)
 

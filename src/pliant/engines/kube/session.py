@@ -27,7 +27,8 @@ input that ends before that (5 of 60 tries on a real kubelet)."""
 SETTLE = 1.0
 """Seconds from the start of a command to the end of its input where the container has no `sh`."""
 
-SHORT = 30.0  # seconds for a command of which we want the output
+SHORT, MOST = 30.0, 64 * 1024
+"""Seconds for a command of which we want the output, and bytes of it: a job may go on for ever."""
 
 LATE = 5.0
 """Seconds in which the last of a command's output comes after its end, from a cluster that does not close."""
@@ -134,7 +135,7 @@ class KubeSession(_Stream):
     def begins(self) -> bool:
         """Whether HERALD has said so; False if that could not be run. Raises OSError if nobody can tell."""
         said, deadline = b"", time.monotonic() + SHORT
-        while self._code is None and time.monotonic() < deadline:
+        while self._code is None and time.monotonic() < deadline and len(said) <= MOST:
             said += self.read(1.0) or b""
             before, line, self._early = said.partition(f"{BEGINS}\n".encode())
             if line:
@@ -223,15 +224,16 @@ def begin(
 
 
 def output(session: Session) -> str:
-    """What a command says that takes no time. Raises ValueError with it if the command fails."""
+    """What a command says that takes no time. Raises ValueError with its beginning if the command fails."""
     said, deadline = b"", time.monotonic() + SHORT
     while (data := session.read(1.0)) != b"":
         said += data or b""
-        if time.monotonic() > deadline:
+        if len(said) > MOST or time.monotonic() > deadline:
             session.kill()
+            raise ValueError(f"it goes on for over {SHORT:.0f} s or {MOST >> 10} KiB")
     text = said.decode(errors="replace")
     if session.exit_code():
-        raise ValueError(text.strip() or f"it ended with {session.exit_code()}")
+        raise ValueError(text.strip()[:200] or f"it ended with {session.exit_code()}")
     return text
 
 
