@@ -1,8 +1,8 @@
 """Canaille as the tests use it: its own code, with a store in SQLite. Run with the Python that `setup` made.
 
 It reads JSON: store, port, where browsers go back to, the clients' secret, its keys, whether it gives
-refresh tokens. With `groups` it does not serve: it puts people into these and no others, and locks those who
-are in none. Passwords are the names.
+refresh tokens. With `groups` it does not serve: it puts people into these and no others, gives them a mail
+address of the first of them, and locks those who are in none. Passwords are the names.
 """
 
 import datetime
@@ -99,10 +99,12 @@ def change(app, people):
             ]
             save(group)
         for name, groups in people.items():
-            if not groups:
-                user = find(models.User, user_name=name)[0]
+            user = find(models.User, user_name=name)[0]
+            if groups:
+                user.emails = [f"{name}@{groups[0]}.example.org"]
+            else:
                 user.lock_date = datetime.datetime.now(datetime.UTC)
-                save(user)
+            save(user)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,21 @@ def test_rights_follow_the_groups_without_a_login(tmp_path):
         assert it.both("anna") == TEAM | OTHERS
 
 
+def test_the_mail_address_and_the_account_follow_like_the_groups(tmp_path, monkeypatch):
+    scopes = ("openid", "profile", "email", "groups")
+    with followed(tmp_path, scopes=scopes, uid="locale", box=True) as (it, provider):
+        it.log_in("anna")
+        assert it.row("anna").email == "anna@example.org"
+        provider.put(anna=["others"])
+        it.look(every=NOW)
+        row = it.row("anna")
+        assert (row.email, row.account.name, it.both("anna")) == ("anna@others.example.org", "daemon", OTHERS)
+        # The account that the provider names is removed from the machine.
+        monkeypatch.setattr("pliant.api.signin.look_up", lambda uid: None)
+        it.look(every=NOW)
+        assert it.held("anna", "session") is None and it.held("anna", "key") == set()
+
+
 def test_who_is_locked_out_there_loses_rights_and_sessions_here(tmp_path):
     with followed(tmp_path) as (it, provider):
         it.log_in("anna")
