@@ -161,7 +161,7 @@ class Relying:
             else:
                 claims = self._more({}, str(given.get("access_token", "")))
             if not isinstance(claims.get("sub"), str):
-                raise self._down("it says nothing of a person who does not log in anew")
+                raise self._down("it says nothing of a person who does not log in again")
             return self._told(claims, {**given, "refresh_token": newer})
 
     def _told(self, claims: Mapping[str, Any], given: Mapping[str, Any]) -> Person:

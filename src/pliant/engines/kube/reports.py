@@ -109,7 +109,7 @@ def report_of(said: Any) -> Report:
 
 def _number(value: Any, least: float = 0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     if not least <= value <= 1e15:
         raise ValueError(f"{value} is out of range")
     return value

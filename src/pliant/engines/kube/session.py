@@ -230,7 +230,7 @@ def output(session: Session) -> str:
         said += data or b""
         if len(said) > MOST or time.monotonic() > deadline:
             session.kill()
-            raise ValueError(f"it goes on for over {SHORT:.0f} s or {MOST >> 10} KiB")
+            raise ValueError(f"its output is longer than {SHORT:.0f} s or {MOST >> 10} KiB")
     text = said.decode(errors="replace")
     if session.exit_code():
         raise ValueError(text.strip()[:200] or f"it ended with {session.exit_code()}")
