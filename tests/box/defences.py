@@ -43,7 +43,7 @@ DEFENCES = (
     Defence(
         SOMEBODY_ELSE, "numbers without an account and those of the system are refused",
         f"{API}/accounts.py",
-        "if known is None or uid == NOBODY or 0 < uid < self._least:", "if known is None:",
+        "if known is None or not (uid == 0 or self.serves(uid)):", "if known is None:",
         f"{SHARED}::test_an_account_of_the_system_may_do_nothing",
     ),
     Defence(
@@ -68,6 +68,12 @@ DEFENCES = (
         f"{API}/following.py",
         "self._lose(user, over=True)", "pass",
         "openid/test_following.py::test_who_is_locked_out_there_loses_rights_and_sessions_here",
+    ),
+    Defence(
+        SOMEBODY_ELSE, "a login provider names no account of root or of the system",
+        f"{API}/signin.py",
+        "if known is None or not here.authority.accounts.serves(person.uid):", "if known is None:",
+        "openid/test_login.py::test_claims_name_somebodys_mail_address_and_account",
     ),
     Defence(
         PORT, "the client asks the kernel whose the socket is",

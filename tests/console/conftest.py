@@ -139,6 +139,16 @@ def typed(stage: Stage, command: str) -> str:
     return done.out
 
 
+def gone(stage: Stage, project: str = "") -> None:
+    """Delete all workloads (of a project). One that the test has deleted may go between list and delete."""
+    option = f"-p {project} " if project else ""
+    while names := " ".join(typed(stage, f"pliant list {option}-o name").split()):
+        done = stage.run(f"pliant delete {option}{names}")
+        if done.code == 0:
+            return
+        assert "does not exist" in done.said, done.said
+
+
 def written(path: Path) -> str:
     return path.read_text("utf-8")
 

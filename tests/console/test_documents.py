@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from examples.walkthrough import Stage, table
-from tests.console.conftest import played, serious, typed, written
+from tests.console.conftest import gone, played, serious, typed, written
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
 
@@ -38,13 +38,12 @@ def left(stage: Stage) -> Iterator[None]:
     """Workloads of a test go with it, and so do the projects of the documents."""
     yield
     for project in typed(stage, "pliant project list -o name").split():
-        if names := " ".join(typed(stage, f"pliant list -p {project} -o name").split()):
-            typed(stage, f"pliant delete -p {project} {names}")
+        gone(stage, project)
     for project in re.findall(r"team-\w", typed(stage, "pliant project list -o name")):
-        gone = stage.run(f"pliant project delete {project}")
-        while gone.code != 0 and "workloads" in gone.said:  # they are being stopped
-            gone = stage.run(f"pliant project delete {project}")
-        assert gone.code == 0, gone.said
+        done = stage.run(f"pliant project delete {project}")
+        while done.code != 0 and "workloads" in done.said:  # they are being stopped
+            done = stage.run(f"pliant project delete {project}")
+        assert done.code == 0, done.said
 
 
 def log_in(page: Page, stage: Stage, where: str) -> None:

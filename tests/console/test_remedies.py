@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from examples.walkthrough import Stage
 from pliant.console.remedies import can_be_made
-from tests.console.conftest import serious, typed
+from tests.console.conftest import gone, serious, typed
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
 
@@ -19,8 +19,7 @@ SLEEP = "-i ubuntu -- sleep infinity"
 def empty(stage: Stage) -> Iterator[None]:
     """What a test submits is gone when the next one begins, and so is the quota that it gave."""
     yield
-    if names := " ".join(typed(stage, "pliant list -o name").split()):
-        typed(stage, f"pliant delete {names}")
+    gone(stage)
     typed(stage, "pliant project update team-a --quota 2")
 
 

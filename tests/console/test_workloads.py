@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from examples.walkthrough import Stage
-from tests.console.conftest import serious, typed, written
+from tests.console.conftest import gone, serious, typed, written
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
 
@@ -21,8 +21,7 @@ SLEEP = "-i ubuntu -- sleep infinity"
 def empty(stage: Stage) -> Iterator[None]:
     """What a test submits is gone when the next one begins."""
     yield
-    if names := " ".join(typed(stage, "pliant list -o name").split()):
-        typed(stage, f"pliant delete {names}")
+    gone(stage)
 
 
 def row(page: Page, name: str) -> object:
