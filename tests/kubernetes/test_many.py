@@ -57,7 +57,7 @@ def test_down_asks_once_for_each_task(stage, tmp_path):
         words = f"--workers {OURS} --no-master --gpu-devices-request 1 --image forever"
         typed(f"pliant training pytorch submit many {words}")
         until(lambda: phases() == ["Running"] * (FOUND + OURS), "all run")
-        until(lambda: still(gate), "nothing is asked any more")
+        until(lambda: still(gate), "nothing is asked for a second", least=1.0)
         gate.asked.clear()
         typed("pliant down --yes")
         asked = Counter()

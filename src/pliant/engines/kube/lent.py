@@ -92,8 +92,9 @@ class Lent:
         try:
             self._sharing.lends(pod.conf)
         except ValueError as error:
-            log.warning("ends pod %s/%s: its annotation %s: %s", pod.namespace, pod.name, GPU_CONF, error)
-            self._cluster.evict(pod, GRACE)
+            if not pod.deleting:
+                log.warning("ends pod %s/%s: its annotation %s: %s", pod.namespace, pod.name, GPU_CONF, error)
+                self._cluster.evict(pod, GRACE)
             return False
         return True
 
