@@ -25,7 +25,7 @@ from pliant.engines.local.warden import END, Owner, Refused, Verb, Walls, Warden
 from pliant.model.workload import AttemptId
 from tests.house import waiting
 
-SECONDS = 900.0 if os.environ.get("PLIANT_GUEST") else 120.0  # one that qemu computes is slow
+SECONDS = 900.0 if os.environ.get("PLIANT_GUEST") else waiting.SECONDS  # one that qemu computes is slow
 WARDEN = NATIVE.with_name("pliant-warden")
 CAPABILITIES = "setuid,setgid,setpcap,kill,sys_admin,chown,sys_resource,audit_write,sys_ptrace,sys_chroot"
 PYTHON = next(p for p in ("/usr/bin/python3", os.path.realpath(sys.executable)) if os.path.exists(p))

@@ -43,9 +43,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    programs = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # the first is lightest
+    program = next(filter(None, map(shutil.which, programs)), None)
     if program is None:
-        gap("no Chromium", "apt install chromium fonts-dejavu-core")
+        gap("no Chromium", "apt install chromium-headless-shell fonts-dejavu-core")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,
