@@ -254,6 +254,39 @@ def test_a_node_that_does_not_say_which_gpu_it_gave(rig):
     rig.until(lambda: rig.holders() == {}, "the device is free")
 
 
+def test_an_agent_of_the_servers_namespace_writes_the_limits_of_its_node(rig):
+    """One that is ready: where it stands decides whether it is one, and what it says of itself nothing."""
+    rig.open()
+    for namespace, name in ((f"runai-{rig.name}", "pretends"), ("default", f"agent-{rig.name}")):
+        with suppress(Answered):
+            rig.plane.add_namespace(namespace)
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+        body["metadata"]["labels"] = {"pliant/node-agent": "true"}
+        body["metadata"]["annotations"] = {"pliant/attempt": "", "pliant/node-agent": "/etc"}
+        body["spec"] = {"nodeName": rig.name, "containers": [{"name": "agent", "image": "forever"}]}
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        rig.plane.request("POST", path, body)
+
+        def ready(path=f"{path}/{name}"):
+            said = rig.plane.request("GET", path)["status"].get("conditions", ())
+            return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+
+        rig.until(ready, f"{name} is ready")
+        attempt = A if name == "pretends" else B
+        rig.start(attempt, rig.forever(), rig.part(0))
+        pod = rig.running(attempt)
+        paths = [each["hostPath"]["path"] for each in pod["spec"]["volumes"] if "hostPath" in each]
+        own = f"/run/pliant-fractions/{pod['metadata']['namespace']}_{pod['metadata']['name']}"
+        assert paths == ([] if attempt == A else [f"{own}/conf", f"{own}/ledger"])
+    mounts = {
+        each["mountPath"]: each.get("readOnly") for each in pod["spec"]["containers"][0]["volumeMounts"]
+    }
+    assert mounts["/etc/pliant"] and mounts["/etc/ld.so.preload"] and not mounts["/run/pliant/ledger"]
+    rig.plane.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
+    rig.start(C, rig.forever(), rig.part(1))
+    assert not any("hostPath" in each for each in rig.running(C)["spec"]["volumes"]), "it is gone"
+
+
 def test_memory_that_nobody_asked_for_is_lent_and_taken_back(rig, monkeypatch):
     """On KWOK's nodes no command can be run: who does not tell what it uses is stopped first."""
     monkeypatch.setattr(lent, "BACK", 1.0)

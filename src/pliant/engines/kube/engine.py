@@ -360,10 +360,10 @@ class KubeEngine(Afar):
             run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
             if run is not None and (run.pod is None or run.pod.uid == pod.uid):
                 run.pod, run.gone = pod, not there
-            if self._holds(pod):
-                self._parts.see(pod, there=there)
-                sharers = [run for run in self._runs.values() if pod.holds in run.place.uuids]
-        if self._holds(pod):
+            holds = self._holds(pod)
+            self._parts.see(pod, there=there, holds=holds)
+            sharers = [run for run in self._runs.values() if holds and pod.holds in run.place.uuids]
+        if holds:
             for each in sharers:
                 self._look_at(each.id)
             self._look_at((pod.holds,))
@@ -371,7 +371,7 @@ class KubeEngine(Afar):
             self._look_at(run.id)
             for device in run.place.uuids if pod.conf else ():
                 self._look_at((device,))
-        elif ours and not self._holds(pod):
+        elif ours and not holds:
             self._look_at(key)
 
     def _nodes_listed(self, nodes: Sequence[KubeNode]) -> None:
