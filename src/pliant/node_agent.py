@@ -49,8 +49,8 @@ class NodeAgent:
         self._lock = threading.Lock()
         self._pods: dict[str, NodePod] = {}  # by uid, until they are over
         self._kept: dict[str, Kept] = {}  # of those that have parts of GPUs
-        self._broken: dict[str, Trouble] = {}  # what cannot be written
-        self._told: dict[tuple[str, str, str], float] = {}  # (uid, reason, mark) of troubles: when
+        self._broken: dict[str, tuple[NodePod, Trouble]] = {}  # what cannot be written, by uid
+        self._told: set[tuple[str, str, str]] = set()  # (uid, reason, mark) of troubles that last
         self._last: dict[tuple[str, str], float] = {}  # (uid, reason): when
         self._seen = Look()
         self._events: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class NodeAgent:
         for pod in pods:
             self.changed(True, pod)
         with self._lock:
-            self._folder.sweep({_name(self._pods[uid]): uid for uid in self._kept})
+            self._folder.sweep({_name(pod): uid for uid, pod in self._pods.items()})
 
     def changed(self, there: bool, pod: NodePod) -> None:
         with self._lock:
@@ -104,22 +104,24 @@ class NodeAgent:
                 self._forget(pod)
                 return
             self._pods[pod.uid] = pod
-            if not pod.conf:
-                return
-            try:
-                self._kept[pod.uid] = self._folder.put(_name(pod), pod.uid, read(pod.conf))
-                self._broken.pop(pod.uid, None)
-            except ValueError as error:
-                kept = "the limits of before stay" if pod.uid in self._kept else "it cannot start"
-                text = f"its annotation with the limits is broken: {error}; {kept}"
-                self._broken[pod.uid] = Trouble(pod.uid, BROKEN, text, text)
-            except OSError as error:
-                text = f"its limits cannot be written to {FOLDER}: {error.strerror}"
-                self._broken[pod.uid] = Trouble(pod.uid, BROKEN, text, text)
+            if pod.conf:
+                self._write(pod)
+
+    def _write(self, pod: NodePod) -> None:
+        try:
+            self._kept[pod.uid] = self._folder.put(_name(pod), pod.uid, read(pod.conf))
+        except ValueError as error:
+            kept = "the limits of before stay" if pod.uid in self._kept else "it cannot start"
+            text = f"its annotation with the limits is broken: {error}; {kept}"
+        except OSError as error:
+            text = f"its limits cannot be written to {FOLDER}: {error.strerror}"
+        else:
+            self._broken.pop(pod.uid, None)
+            return
+        self._broken[pod.uid] = (pod, Trouble(pod.uid, BROKEN, text, text))
 
     def _forget(self, pod: NodePod) -> None:
         self._pods.pop(pod.uid, None)
-        self._broken.pop(pod.uid, None)
         if self._kept.pop(pod.uid, None) is not None:
             self._folder.drop(_name(pod))
 
@@ -128,28 +130,32 @@ class NodeAgent:
     def look(self, watch: NodePods) -> None:
         with self._lock:
             kept, pods, broken = dict(self._kept), dict(self._pods), list(self._broken.values())
-        self._again(pods, broken)
-        seen = self._looker.look(kept, {uid for uid, pod in pods.items() if pod.ours})
-        self._seen = seen
-        troubles = [*broken, *seen.troubles]
+        ours = {uid for uid, pod in pods.items() if pod.ours}
+        self._seen = self._looker.look(kept, ours)
+        pods |= {pod.uid: pod for pod, _ in broken}  # also those that have ended meanwhile
+        self._tell(watch, pods, [*(trouble for _, trouble in broken), *self._seen.troubles])
+        with self._lock:
+            for pod, _ in broken:
+                now = self._pods.get(pod.uid)
+                if now is None:
+                    self._broken.pop(pod.uid, None)
+                elif now.conf:
+                    self._write(now)  # a folder that was full may have room by now
+
+    def _tell(self, watch: NodePods, pods: Mapping[str, NodePod], troubles: Sequence[Trouble]) -> None:
         now = time.monotonic()
         present = {(each.uid, each.reason, each.mark) for each in troubles}
-        self._told = {key: at for key, at in self._told.items() if key in present}
+        self._told &= present
         self._last = {key: at for key, at in self._last.items() if now - at < QUIET_SECONDS}
         for each in troubles:
             key, pod = (each.uid, each.reason), pods.get(each.uid)
-            if (*key, each.mark) in self._told or key in self._last or (each.uid and pod is None):
+            if (*key, each.mark) in self._told or key in self._last:
                 continue
-            self._told[*key, each.mark] = self._last[key] = now
+            self._told.add((*key, each.mark))
+            self._last[key] = now
             self._events[each.reason] += 1
             log.warning("%s: %s", f"pod {pod.namespace}/{pod.name}" if pod else "node", each.text)
             watch.warn(pod, each.reason, each.text)
-
-    def _again(self, pods: Mapping[str, NodePod], broken: Sequence[Trouble]) -> None:
-        """A folder that was full may have room by now; of another text the watch tells."""
-        for each in broken:
-            if (pod := pods.get(each.uid)) is not None:
-                self.changed(True, pod)
 
     def metrics(self) -> bytes:
         with self._lock:

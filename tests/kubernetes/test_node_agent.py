@@ -4,6 +4,7 @@ running programs through a folder of the node, and what pods use is told."""
 import base64
 import json
 import re
+import subprocess
 import sys
 import urllib.request
 from contextlib import suppress
@@ -94,17 +95,19 @@ class Agent:
         data = {key: base64.b64encode(value).decode() for key, value in told.items()}
         plane.request("POST", f"{OWN}/secrets", {"metadata": {"name": "agent-account"}, "data": data})
 
-    def begin(self, name):
+    def begin(self, name, port=0):
         """With the token that the admission would mount, on the node's network: no other reaches it."""
         template = json.loads(json.dumps(self.made["DaemonSet"]["spec"]["template"]))
         spec, (container,) = template["spec"], template["spec"]["containers"]
-        host, _, port = self.plane.url.removeprefix("https://").partition(":")
+        host, _, door = self.plane.url.removeprefix("https://").partition(":")
         container["env"] += [
             {"name": "KUBERNETES_SERVICE_HOST", "value": host},
-            {"name": "KUBERNETES_SERVICE_PORT", "value": port},
+            {"name": "KUBERNETES_SERVICE_PORT", "value": door},
         ]
-        container["args"] = [re.sub(r"^--port=9440$", f"--port={self.port}", it) for it in container["args"]]
-        container["ports"] = [{"name": "metrics", "containerPort": self.port}]
+        container["args"] = [
+            re.sub(r"^--port=9440$", f"--port={port or self.port}", it) for it in container["args"]
+        ]
+        container["ports"] = [{"name": "metrics", "containerPort": port or self.port}]
         container["volumeMounts"] += [
             {"name": "account", "mountPath": f"/var{ACCOUNT}", "readOnly": True},
             {"name": "card", "mountPath": f"/cards/{UUID}"},
@@ -119,6 +122,11 @@ class Agent:
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name}}
         body["metadata"].pop("annotations")
         self.plane.request("POST", f"{OWN}/pods", {**body, "spec": spec})
+
+    def log(self, name):
+        with suppress(subprocess.CalledProcessError):  # its container has not begun
+            return self.plane.kubectl("-n", "default", "logs", name)
+        return ""
 
     def ready(self, name):
         said = (self.plane.get(f"{OWN}/pods/{name}") or {}).get("status", {}).get("conditions", ())
@@ -259,8 +267,8 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     assert pod("lender")["metadata"]["uid"] == uid and phase("lender") == "Running"
 
     # two at a time: the second one waits for the first
-    agent.begin("agent-3")
-    until(lambda: "has not ended" in cluster.kubectl("-n", "default", "logs", "agent-3"), "it waits")
+    agent.begin("agent-3", *free_ports(1))
+    until(lambda: "has not ended" in agent.log("agent-3"), "it waits")
     assert agent.ready("agent-2") and not agent.ready("agent-3")
 
     # a broken annotation: the limits of before stay, until the server ends the pod
