@@ -117,8 +117,7 @@ class Agent:
             {"name": "card", "hostPath": {"path": str(self.plane.card), "type": "File"}},
         ]
         spec |= {"nodeName": NAME, "hostNetwork": True, "restartPolicy": "Always"}
-        for unset in ("priorityClassName", "nodeSelector"):
-            spec.pop(unset)
+        spec.pop("nodeSelector")
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": name}}
         body["metadata"].pop("annotations")
         self.plane.request("POST", f"{OWN}/pods", {**body, "spec": spec})
@@ -285,15 +284,3 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     until(
         lambda: agent.inside("agent-2", f"ls -A {FOLDER}").split() == [".lock"], "nothing stays", seconds=240
     )
-
-
-def test_without_an_agent_limits_come_by_annotation(cluster, agent, typed):
-    typed(
-        f"{SUBMIT} plain --gpu-portion-request 0.5 {REST} sh -c '/bin/probe soname init ctx total; {STAYS}'"
-    )
-    until(
-        lambda: f"total 0 {8 * GIB}" in typed("runai logs plain -p team-a"), "it has its limit", seconds=240
-    )
-    (found,) = cluster.request("GET", f"{JOBS}/pods")["items"]
-    assert "pliant/node-agent" not in found["metadata"]["annotations"]
-    assert not any("hostPath" in each for each in found["spec"]["volumes"])

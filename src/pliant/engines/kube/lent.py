@@ -49,7 +49,8 @@ class _Known:
     device: str
     written: str = ""  # to its annotation; the watch may not have told yet
     kept: str = ""  # the text that it keeps to, as it has shown
-    asked: tuple[str, float] = ("", 0.0)  # to keep to that text, since then (monotonic s)
+    asked: tuple[str, float] | None = ("", 0.0)  # to keep to that text, since then (monotonic s); None: its
+    # node's agent is away
 
 
 class Lent:
@@ -116,17 +117,19 @@ class Lent:
             known = self._known.setdefault(pod.uid, _Known(device))
             if known.kept == text or not self._sharing.lends(text):
                 return True
-            if known.asked[0] != text:
-                known.asked = (text, time.monotonic())
             agent = self._agents.of(pod.node) if pod.kept else None
             if pod.kept and agent is None:
-                log.warning("pod %s/%s may keep what was lent to it: %s", pod.namespace, pod.name, AWAY)
-                known.asked = ("", 0.0)  # its time is that in which it can be heard
+                if known.asked is not None:
+                    log.warning("pod %s/%s may keep what was lent to it: %s", pod.namespace, pod.name, AWAY)
+                known.asked = None  # its time is that in which it can be heard
                 return False
+            if known.asked is None or known.asked[0] != text:
+                known.asked = (text, time.monotonic())
+            since = known.asked[1]
         if self._shows(pod, text, agent):
             known.kept = text
             return True
-        if time.monotonic() - known.asked[1] > BACK and not pod.deleting:
+        if time.monotonic() - since > BACK and not pod.deleting:
             log.warning("ends pod %s/%s: it keeps GPU memory that was lent to it", pod.namespace, pod.name)
             self._cluster.evict(pod, GRACE)
         return False

@@ -51,7 +51,14 @@ HELD = Held(
     How.COOPERATIVE,
     "a library in the pod keeps the limit; programs that bypass it are not detected on a cluster",
 )
-USE = TaskUse(HELD, ())
+WATCHED = Held(
+    How.COOPERATIVE,
+    "a library in the pod keeps the limit; the agent of its node reports programs that bypass it",
+)
+
+
+def use_of(pod: Seen | None) -> TaskUse:
+    return TaskUse(WATCHED if pod is not None and pod.kept else HELD, ())
 
 
 def in_parts(place: Placement) -> bool:
@@ -77,17 +84,18 @@ class Parts:
         self._lock = threading.Lock()
         self._ending: set[str] = set()  # uids of those that nobody may count on any more
 
-    def see(self, pod: Seen, *, there: bool, holds: bool) -> None:
-        """`holds`: it is ours and holds a device."""
+    def see(self, pod: Seen, *, there: bool) -> bool:
+        """Whether it is ours and holds a device."""
         self._agents.see(pod, there=there)
+        if not pod.holds or pod.cluster != self._cluster.name:
+            return False
         before = self._holders.get(pod.holds)
-        if not holds:
-            return
         if there:
             self._holders[pod.holds] = pod
         elif before is not None and before.uid == pod.uid:
             del self._holders[pod.holds]
             self._ending.discard(pod.uid)
+        return True
 
     def devices(self) -> Sequence[str]:
         return list(self._holders)
