@@ -64,16 +64,16 @@ class Release:
         return self.helm("install", *chart, "--create-namespace", *more)
 
     def object(self, kind: str, name: str = NAME) -> Json:
-        api = "apis/apps/v1" if kind == "deployments" else "api/v1"
+        api = "apis/apps/v1" if kind in ("deployments", "daemonsets") else "api/v1"
         return self.plane.request("GET", f"/{api}/namespaces/{NAME}/{kind}/{name}")
 
     def secret(self, name: str) -> dict[str, bytes]:
         return {key: base64.b64decode(value) for key, value in self.object("secrets", name)["data"].items()}
 
-    def account(self) -> str:
-        """A token of the account of its pods."""
+    def account(self, name: str = "") -> str:
+        """A token of that account, or of that of its servers."""
         spec = self.object("deployments")["spec"]["template"]["spec"]
-        path = f"/api/v1/namespaces/{NAME}/serviceaccounts/{spec['serviceAccountName']}/token"
+        path = f"/api/v1/namespaces/{NAME}/serviceaccounts/{name or spec['serviceAccountName']}/token"
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

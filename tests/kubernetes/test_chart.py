@@ -7,12 +7,14 @@ from contextlib import suppress
 import pytest
 import yaml
 
-from pliant.engines.kube.rights import RIGHTS
+from pliant.engines.kube.agents import FOLDER
+from pliant.engines.kube.rights import AGENT_RIGHTS, RIGHTS
 from tests.kubernetes.control_plane import ROOT, Answered, until
 from tests.kubernetes.release import CHART, run
 
 GIVEN = ("--set=image.repository=registry.example/pliant", "--set=database.url=postgresql://pliant@db/pliant")
-ALL = ("--set=serviceMonitor.enabled=true", "--set=dashboards.enabled=true")
+AGENT = "--set=nodeAgent.enabled=true"
+ALL = ("--set=serviceMonitor.enabled=true", "--set=dashboards.enabled=true", AGENT)
 
 
 def rendered(*more):
@@ -43,12 +45,13 @@ def granted(rules):
     }
 
 
-def wanted():
-    return {(right.group, right.resource, verb) for right in RIGHTS for verb in right.verbs}
+def wanted(rights=RIGHTS):
+    return {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
 
 
-def role():
-    return next(each for each in documents() if each["kind"] == "ClusterRole")
+def role(name="pliant"):
+    found = documents(AGENT)
+    return next(each for each in found if each["kind"] == "ClusterRole" and each["metadata"]["name"] == name)
 
 
 def test_it_passes_lint():
@@ -99,6 +102,28 @@ def test_its_pods_are_closed_and_know_no_secret_in_their_arguments():
     assert not any(value in text for value in secrets["data"].values())
 
 
+def test_the_agent_of_a_node_may_read_pods_write_events_and_has_no_capability():
+    """That it uses these rights, and no others: test_installed.py."""
+    assert not any(each["kind"] == "DaemonSet" for each in documents())
+    assert granted(role("pliant-node")["rules"]) == wanted(AGENT_RIGHTS)
+    (made,) = [each for each in documents(AGENT) if each["kind"] == "DaemonSet"]
+    pod = made["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    closed = container["securityContext"]
+    assert closed["capabilities"] == {"drop": ["ALL"]} and closed["readOnlyRootFilesystem"]
+    assert not closed["allowPrivilegeEscalation"] and "privileged" not in closed
+    assert [each["hostPath"]["path"] for each in pod["volumes"]] == [FOLDER]
+    assert pod["hostPID"] and "--audit" in container["args"] and "hostNetwork" not in pod
+    (plain,) = [
+        each for each in documents(AGENT, "--set=nodeAgent.audit=false") if each["kind"] == "DaemonSet"
+    ]
+    pod = plain["spec"]["template"]["spec"]
+    assert not pod["hostPID"] and "--audit" not in pod["containers"][0]["args"]
+    service = next(each for each in documents(AGENT) if each["kind"] == "Service")
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert not service["spec"]["selector"].items() <= labels.items(), "it is no server"
+
+
 def test_secrets_that_are_there_are_used():
     more = (
         "--set=auth.existingSecret=mine",
@@ -113,6 +138,7 @@ def test_secrets_that_are_there_are_used():
 
 def test_the_api_server_takes_all_of_it(plane):
     define(plane, "monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors")
+    define(plane, "monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
     define(plane, "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
     if plane.get("/api/v1/namespaces/pliant") is None:
         plane.add_namespace("pliant")
@@ -123,9 +149,8 @@ def test_the_api_server_takes_all_of_it(plane):
     assert done.returncode == 0, done.stderr
     kinds = [line.split("/")[0] for line in done.stdout.splitlines()]
     assert kinds.count("customresourcedefinition.apiextensions.k8s.io") == 4
-    assert {"deployment.apps", "poddisruptionbudget.policy", "servicemonitor.monitoring.coreos.com"} <= set(
-        kinds
-    )
+    monitors = {"servicemonitor.monitoring.coreos.com", "podmonitor.monitoring.coreos.com"}
+    assert {"deployment.apps", "daemonset.apps", "poddisruptionbudget.policy"} | monitors <= set(kinds)
     assert done.stdout.count("(server dry run)") == len(kinds)
 
 

@@ -4,6 +4,7 @@ alone, and the audit of the API server shows that they use every one of these ri
 
 import json
 import shlex
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 from examples.walkthrough import Stage
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.rights import AGENT_RIGHTS
 from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.keeper import free_ports
 from tests.kubernetes.release import CHART, NAME, Release
 from tests.kubernetes.test_chart import define, wanted
 from tests.store.postgres import server
@@ -46,13 +49,13 @@ class Installed:
         assert done.code == 0, f"{command}: {done.said}"
         return done.out
 
-    def used(self):
+    def used(self, account=ACCOUNT):
         """(group, resource, verb) -> HTTP statuses."""
         found = {}
         for line in (self.plane.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
             about = event.get("objectRef")
-            if event["user"]["username"] != ACCOUNT or about is None:
+            if event["user"]["username"] != account or about is None:
                 continue
             part = f"/{about['subresource']}" if "subresource" in about else ""
             key = (about.get("apiGroup", ""), about["resource"] + part, event["verb"])
@@ -251,6 +254,48 @@ def test_every_right_is_used_and_none_is_missing(installed):
     refused = {key: codes for key, codes in used.items() if 403 in codes}
     assert refused == {}
     assert set(used) - DOCTOR == wanted() - BESIDE
+
+
+def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
+    """A process with the token of its account: it lists and follows the pods of its node, and tells what is
+    wrong with one."""
+    plane, release = installed.plane, installed.release
+    release.helm("upgrade", NAME, str(CHART), "--reuse-values", "--set=nodeAgent.enabled=true")
+    account = release.object("daemonsets", f"{NAME}-node")["spec"]["template"]["spec"]["serviceAccountName"]
+    config = json.loads(installed.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = release.account(account)
+    installed.kubeconfig.write_text(json.dumps(config))
+    (port,) = free_ports(1)
+    words = ["pliant", "node", "agent", "--node", "n1", "--port", str(port)]
+    script = (
+        f"mount -t tmpfs tmpfs /run && exec {shlex.join([*words, '--kubeconfig', str(installed.kubeconfig)])}"
+    )
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    log = installed.stage.folder / "agent.log"
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(command, env=installed.stage.env, stdout=said, stderr=said) as agent,
+    ):
+        try:
+            until(lambda: "writes limits to /run/pliant-fractions" in log.read_text(), f"it began: {log}")
+            notes = {"pliant/gpu-conf": "limit=all", "pliant/node-agent": "true"}
+            container = {"name": "main", "image": "forever"}
+            metadata = {"name": "odd", "annotations": notes, "labels": {"pliant/cluster": "any"}}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+            body["spec"] = {"nodeName": "n1", "containers": [container]}
+            plane.request("POST", "/api/v1/namespaces/default/pods", body)
+
+            def told():
+                events = plane.request("GET", "/api/v1/namespaces/default/events")["items"]
+                return [it["message"] for it in events if it["reason"] == "GpuLimitsBroken"]
+
+            until(told, "it is an event")
+            assert "it is not what was written; it cannot start" in told()[0]
+        finally:
+            agent.terminate()
+    used = installed.used(f"system:serviceaccount:{NAME}:{account}")
+    assert {key: codes for key, codes in used.items() if 403 in codes} == {}
+    assert set(used) == wanted(AGENT_RIGHTS)
 
 
 OPENS = """

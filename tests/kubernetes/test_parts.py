@@ -85,6 +85,8 @@ class PartsRig(KubeRig):
 
     def clean(self):
         super().clean()
+        with suppress(Answered):
+            self.plane.request("DELETE", f"{HOLDERS}/agent-{self.name}?gracePeriodSeconds=0")
         for pod in self.holders().values():
             with suppress(Answered):
                 self.plane.request("DELETE", f"{HOLDERS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
@@ -252,6 +254,69 @@ def test_a_node_that_does_not_say_which_gpu_it_gave(rig):
     rig.until(lambda: rig.ends(A), "it is refused")
     assert "says no UUID of a GPU: kubectl logs" in rig.ends(A)[0].error
     rig.until(lambda: rig.holders() == {}, "the device is free")
+
+
+def begin_agent(rig, namespace, name):
+    """A pod that says that it is one and is ready; its path."""
+    with suppress(Answered):
+        rig.plane.add_namespace(namespace)
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+    body["metadata"]["labels"] = {"pliant/node-agent": "true"}
+    body["spec"] = {"nodeName": rig.name, "containers": [{"name": "agent", "image": "forever"}]}
+    rig.plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+    def ready():
+        said = rig.plane.request("GET", path)["status"].get("conditions", ())
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+
+    rig.until(ready, f"{name} is ready")
+    return path
+
+
+def folders(pod):
+    return [each["hostPath"]["path"] for each in pod["spec"]["volumes"] if "hostPath" in each]
+
+
+def test_an_agent_of_the_servers_namespace_writes_the_limits_of_its_node(rig):
+    """In another namespace anybody may say to be one."""
+    rig.open()
+    begin_agent(rig, f"runai-{rig.name}-x", "pretends")
+    rig.start(A, rig.forever(), rig.part(0))
+    assert folders(rig.running(A)) == []
+    agent = begin_agent(rig, "default", f"agent-{rig.name}")
+    rig.start(B, rig.forever(), rig.part(0))
+    pod = rig.running(B)
+    own = f"/run/pliant-fractions/{pod['metadata']['namespace']}_{pod['metadata']['name']}"
+    assert folders(pod) == [f"{own}/conf", f"{own}/ledger"]
+    mounts = {
+        each["mountPath"]: each.get("readOnly") for each in pod["spec"]["containers"][0]["volumeMounts"]
+    }
+    assert mounts["/etc/pliant"] and mounts["/etc/ld.so.preload"] and not mounts["/run/pliant/ledger"]
+    held = {attempt: use.held.text for attempt, use in rig.engine.uses().items()}
+    assert "are not detected" in held[A] and "the agent of its node reports" in held[B]
+    rig.plane.request("DELETE", f"{agent}?gracePeriodSeconds=0")
+    rig.start(C, rig.forever(), rig.part(1))
+    assert folders(rig.running(C)) == [], "it is gone"
+
+
+def test_a_pod_that_an_agent_keeps_is_not_ended_while_the_agent_is_away(rig, monkeypatch, caplog):
+    monkeypatch.setattr(lent, "BACK", 0.2)
+    agent = begin_agent(rig, "default", f"agent-{rig.name}")
+    rig.open()
+    part = Placement(rig.name, (Share(rig.node.gpus[0].uuid, 250, 4 * GIB),), 500, GIB)
+    rig.start_one(A, part, Request(1, 250, portion_limit=1000))
+    assert folders(rig.running(A))
+    rig.until(lambda: rig.limit(A) == rig.node.gpus[0].memory, "the whole memory is lent")
+    rig.plane.request("DELETE", f"{agent}?gracePeriodSeconds=0")
+    rig.start_one(B, rig.part(0), Request(1, 500))
+    rig.until(lambda: "may keep what was lent to it: the agent of its node" in caplog.text, "it is noticed")
+    looks, look = [], rig.engine._parts._lent._keeps
+    monkeypatch.setattr(rig.engine._parts._lent, "_keeps", lambda *of: looks.append(1) or look(*of))
+    rig.until(lambda: len(looks) > 20, "it was looked at often enough to end it")
+    assert rig.alive(A) and rig.pod(B) is None
+    begin_agent(rig, "default", f"agent-{rig.name}")
+    rig.until(lambda: rig.ends(A), "KWOK's agent cannot tell that it has given anything back")
 
 
 def test_memory_that_nobody_asked_for_is_lent_and_taken_back(rig, monkeypatch):

@@ -129,8 +129,9 @@ def write(path: Path, conf: GpuConf, usable: dict[str, int]) -> None:
     restore(path, conf)
 
 
-def restore(path: Path, conf: GpuConf) -> None:
-    """Puts there what was checked before; not synced, nothing of it outlives the machine. Raises OSError."""
+def restore(path: Path, conf: GpuConf, book: Path | None = None) -> None:
+    """Puts there what was checked before; not synced, nothing of it outlives the machine. `book`: where its
+    ledger is for us, if not where it is for the task. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as file:
@@ -140,6 +141,6 @@ def restore(path: Path, conf: GpuConf) -> None:
     finally:
         fresh.unlink(missing_ok=True)
     try:
-        announce(conf.ledger, conf.epoch)
+        announce(book or conf.ledger, conf.epoch)
     except (LedgerError, OSError):
         return  # no program runs yet, or the file is damaged: programs look at gpu.conf by themselves as well

@@ -6,6 +6,10 @@
 app.kubernetes.io/name: pliant
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
+{{- define "pliant.agent" -}}
+app.kubernetes.io/name: pliant-node-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
 {{- define "pliant.labels" -}}
 {{ include "pliant.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -24,6 +24,7 @@ node = LazyGroup(
             "cordon": "pliant.cli.cluster.node:cordon",
             "uncordon": "pliant.cli.cluster.node:uncordon",
             "drain": "pliant.cli.workloads.whatif:drain",
+            "agent": "pliant.cli.cluster.agent:agent",
         }
     },
     name="node",

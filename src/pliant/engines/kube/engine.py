@@ -22,7 +22,7 @@ from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.nodes import name_of
 from pliant.engines.kube.output import log_of
-from pliant.engines.kube.parts import USE, Parts, in_parts
+from pliant.engines.kube.parts import Parts, in_parts, use_of
 from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
 from pliant.engines.kube.runs import ByWorkload, Run, Steps, shared
 from pliant.engines.kube.session import PodTunnels, begin, signal_all
@@ -268,7 +268,8 @@ class KubeEngine(Afar):
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         with self._lock:
-            return {run.id: USE for run in self._runs.values() if run.exit is None and in_parts(run.place)}
+            mine = (run for run in self._runs.values() if run.exit is None and in_parts(run.place))
+            return {run.id: use_of(run.pod) for run in mine}
 
     def forget(self, workload: Workload) -> None:
         with self._lock:
@@ -360,18 +361,17 @@ class KubeEngine(Afar):
             run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
             if run is not None and (run.pod is None or run.pod.uid == pod.uid):
                 run.pod, run.gone = pod, not there
-            if self._holds(pod):
-                self._parts.see(pod, there=there)
-                sharers = [run for run in self._runs.values() if pod.holds in run.place.uuids]
-        if self._holds(pod):
-            for each in sharers:
+            holds = self._parts.see(pod, there=there)
+            users = [run for run in self._runs.values() if pod.holds in run.place.uuids] if holds else []
+        if holds:
+            for each in users:
                 self._look_at(each.id)
             self._look_at((pod.holds,))
         if run is not None:
             self._look_at(run.id)
             for device in run.place.uuids if pod.conf else ():
                 self._look_at((device,))
-        elif ours and not self._holds(pod):
+        elif ours and not holds:
             self._look_at(key)
 
     def _nodes_listed(self, nodes: Sequence[KubeNode]) -> None:

@@ -1,6 +1,6 @@
 """Memory of a shared GPU that nobody asked for is lent to pods that may have more than they asked for, and
-taken back before another pod comes. The limit of a running pod changes with its annotation; a command in the
-pod tells whether it has heard, and what it uses."""
+taken back before another pod comes. The limit of a running pod changes with its annotation; a command, in the
+agent of its node or else in the pod, tells whether it has heard, and what it uses."""
 
 import logging
 import threading
@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pliant.control.fractions import Sharing
+from pliant.engines.kube.agents import Agents, ask
 from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.names import GPU_CONF
+from pliant.engines.kube.names import GPU_CONF, LEDGER
 from pliant.engines.kube.pods import Seen
 from pliant.engines.kube.session import begin, output
 
 log = logging.getLogger(__name__)
 
-INSIDE, LEDGER = "/opt/pliant", "/run/pliant/ledger"
+INSIDE = "/opt/pliant"
 ASK = [f"{INSIDE}/pliant-gpu-used", "/etc/pliant/gpu.conf", LEDGER]
 
 GRACE = 1
 """Seconds for a pod that has to leave its GPU. Not 0: the cluster would forget it before its node has the
 device back."""
+
+AWAY = "the agent of its node is not ready; look with `kubectl get pods -l pliant/node-agent -o wide`"
 
 BACK = 60.0
 """Seconds in which a pod gives back what was lent to it; its node needs a second or two to tell it."""
@@ -46,7 +49,8 @@ class _Known:
     device: str
     written: str = ""  # to its annotation; the watch may not have told yet
     kept: str = ""  # the text that it keeps to, as it has shown
-    asked: tuple[str, float] = ("", 0.0)  # to keep to that text, since then (monotonic s)
+    asked: tuple[str, float] | None = ("", 0.0)  # to keep to that text, since then (monotonic s); None: its
+    # node's agent is away
 
 
 class Lent:
@@ -56,9 +60,11 @@ class Lent:
         sharing: Sharing,
         shared: Callable[[str], Shared],
         memory: Callable[[str, str], int],
+        agents: Agents,
     ) -> None:
         """`shared` and `memory` are those of Parts."""
         self._cluster, self._sharing, self._shared, self._memory = cluster, sharing, shared, memory
+        self._agents = agents
         self._known: dict[str, _Known] = {}  # by uid
         self._lock = threading.Lock()  # over it, and while limits are written
 
@@ -111,21 +117,30 @@ class Lent:
             known = self._known.setdefault(pod.uid, _Known(device))
             if known.kept == text or not self._sharing.lends(text):
                 return True
-            if known.asked[0] != text:
+            agent = self._agents.of(pod.node) if pod.kept else None
+            if pod.kept and agent is None:
+                if known.asked is not None:
+                    log.warning("pod %s/%s may keep what was lent to it: %s", pod.namespace, pod.name, AWAY)
+                known.asked = None  # its time is that in which it can be heard
+                return False
+            if known.asked is None or known.asked[0] != text:
                 known.asked = (text, time.monotonic())
-        if self._shows(pod, text):
+            since = known.asked[1]
+        if self._shows(pod, text, agent):
             known.kept = text
             return True
-        if time.monotonic() - known.asked[1] > BACK and not pod.deleting:
+        if time.monotonic() - since > BACK and not pod.deleting:
             log.warning("ends pod %s/%s: it keeps GPU memory that was lent to it", pod.namespace, pod.name)
             self._cluster.evict(pod, GRACE)
         return False
 
-    def _shows(self, pod: Seen, text: str) -> bool:
+    def _shows(self, pod: Seen, text: str, agent: Seen | None) -> bool:
         if pod.attempt is None:
             return False
+        where, command = (pod, ASK) if agent is None else (agent, ask(pod))
         try:
-            return self._sharing.keeps_to(text, output(begin(self._cluster.client, pod, pod.attempt, ASK)))
+            said = output(begin(self._cluster.client, where, pod.attempt, command))
+            return self._sharing.keeps_to(text, said)
         except ValueError as error:
             log.info("pod %s/%s does not tell what it uses: %s", pod.namespace, pod.name, error)
             return False

@@ -28,6 +28,12 @@ GPU_CONF = "pliant/gpu-conf"
 DEVICES = "pliant/devices"
 """Annotation: UUIDs of the devices that such a pod holds, or of which a pod has parts."""
 
+LEDGER = "/run/pliant/ledger"
+"""In such a pod: what its processes have of its GPUs."""
+
+AGENT = "pliant/node-agent"
+"""Label of the agent of a node (agents.py); annotation of a pod whose limits that agent writes."""
+
 FINALIZER = "pliant/recorded"
 """Keeps a pod that was deleted until its end is on the server's disk. Without it nobody could tell a pod that
 never was from one that ran and vanished, and an attempt could be started twice."""

@@ -9,9 +9,19 @@ from typing import Any
 from lightkube import Client
 
 from pliant.control.fractions import Held, How, Sharing, TaskUse
+from pliant.engines.kube.agents import Agents, mounts
 from pliant.engines.kube.cluster import Cluster, Refused, missing
-from pliant.engines.kube.lent import GRACE, INSIDE, LEDGER, Lent, Shared
-from pliant.engines.kube.names import CLUSTER, DEVICES, GPU_CONF, HOLDS, MANAGED_BY, holder_name
+from pliant.engines.kube.lent import GRACE, INSIDE, Lent, Shared
+from pliant.engines.kube.names import (
+    AGENT,
+    CLUSTER,
+    DEVICES,
+    GPU_CONF,
+    HOLDS,
+    LEDGER,
+    MANAGED_BY,
+    holder_name,
+)
 from pliant.engines.kube.pods import GPU_RESOURCE, MAIN, Seen
 from pliant.model.machine import Placement
 from pliant.model.order import Start
@@ -28,7 +38,8 @@ echo "devices=$NVIDIA_VISIBLE_DEVICES"; nvidia-smi -L 2>/dev/null; echo held
 trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"""
 """What the pod that holds a device runs: it says which one it got."""
 
-BRING = f"cp {PROGRAMS}/* {INSIDE}/ && : > {LEDGER} && chmod 666 {LEDGER}"
+BRING = f"cp {PROGRAMS}/* {INSIDE}/"
+OPEN = f" && : > {LEDGER} && chmod 666 {LEDGER}"
 """Any account of the task may write to the ledger."""
 
 BUDGET = 1.0
@@ -40,7 +51,14 @@ HELD = Held(
     How.COOPERATIVE,
     "a library in the pod keeps the limit; programs that bypass it are not detected on a cluster",
 )
-USE = TaskUse(HELD, ())
+WATCHED = Held(
+    How.COOPERATIVE,
+    "a library in the pod keeps the limit; the agent of its node reports programs that bypass it",
+)
+
+
+def use_of(pod: Seen | None) -> TaskUse:
+    return TaskUse(WATCHED if pod is not None and pod.kept else HELD, ())
 
 
 def in_parts(place: Placement) -> bool:
@@ -60,18 +78,24 @@ class Parts:
         """Without `sharing` nobody gets a part. `shared` tells who has parts of a device, `memory` the
         bytes of a device of a node, 0 where nobody knows."""
         self._cluster, self._sharing, self._shared, self._memory = cluster, sharing, shared, memory
-        self._lent = None if sharing is None else Lent(cluster, sharing, shared, memory)
+        self._agents = Agents(cluster.client.namespace)
+        self._lent = None if sharing is None else Lent(cluster, sharing, shared, memory, self._agents)
         self._holders: dict[str, Seen] = {}  # by device
         self._lock = threading.Lock()
         self._ending: set[str] = set()  # uids of those that nobody may count on any more
 
-    def see(self, pod: Seen, *, there: bool) -> None:
+    def see(self, pod: Seen, *, there: bool) -> bool:
+        """Whether it is ours and holds a device."""
+        self._agents.see(pod, there=there)
+        if not pod.holds or pod.cluster != self._cluster.name:
+            return False
         before = self._holders.get(pod.holds)
         if there:
             self._holders[pod.holds] = pod
         elif before is not None and before.uid == pod.uid:
             del self._holders[pod.holds]
             self._ending.discard(pod.uid)
+        return True
 
     def devices(self) -> Sequence[str]:
         return list(self._holders)
@@ -185,15 +209,25 @@ class Parts:
         inside = f"{INSIDE}/{LIBRARY}"
         pod["metadata"]["annotations"] |= {GPU_CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}
         main["env"] += [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuids}]
-        written = (
-            {"name": "pliant-library", "mountPath": INSIDE},
-            {"name": "pliant-ledger", "mountPath": "/run/pliant"},
-        )
+        kept = self._agents.of(order.placement.node) is not None
+        library = {"name": "pliant-library", "mountPath": INSIDE}
+        files = [("ld.so.preload", PRELOAD)]
+        volumes: list[dict[str, Any]] = [{"name": "pliant-library", "emptyDir": {}}]
+        brought: list[dict[str, Any]] = [library]
+        if kept:
+            pod["metadata"]["annotations"][AGENT] = "true"
+            more, own = mounts(pod["metadata"]["namespace"], pod["metadata"]["name"])
+            volumes += more
+        else:
+            ledger = {"name": "pliant-ledger", "mountPath": "/run/pliant"}
+            own = [ledger, {"name": "pliant-gpu", "mountPath": "/etc/pliant", "readOnly": True}]
+            volumes.append({"name": "pliant-ledger", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}})
+            brought.append(ledger)
+            files.append(("gpu.conf", GPU_CONF))
         main["volumeMounts"] = [
             *main.get("volumeMounts", ()),
-            {**written[0], "readOnly": True},
-            written[1],
-            {"name": "pliant-gpu", "mountPath": "/etc/pliant", "readOnly": True},
+            {**library, "readOnly": True},
+            *own,
             {
                 "name": "pliant-gpu",
                 "mountPath": "/etc/ld.so.preload",
@@ -205,19 +239,15 @@ class Parts:
             {
                 "name": "pliant-library",
                 "image": self._sharing.image,
-                "command": ["sh", "-c", BRING],
+                "command": ["sh", "-c", BRING if kept else BRING + OPEN],
                 "resources": main["resources"],  # it comes before, so it adds nothing
-                "volumeMounts": list(written),
+                "volumeMounts": brought,
                 "securityContext": {"allowPrivilegeEscalation": False},
             }
         ]
-        files = [
+        items = [
             {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
-            for path, note in (("gpu.conf", GPU_CONF), ("ld.so.preload", PRELOAD))
+            for path, note in files
         ]
-        spec["volumes"] = [
-            *spec.get("volumes", ()),
-            {"name": "pliant-library", "emptyDir": {}},
-            {"name": "pliant-ledger", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-            {"name": "pliant-gpu", "downwardAPI": {"items": files}},
-        ]
+        volumes.append({"name": "pliant-gpu", "downwardAPI": {"items": items}})
+        spec["volumes"] = [*spec.get("volumes", ()), *volumes]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lightkube.models.core_v1 import Container, ContainerStatus
+from lightkube.models.core_v1 import Container, ContainerStatus, PodStatus
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
 from pliant.engines.kube.names import (
+    AGENT,
     ALLOCATION,
     ATTEMPT,
     CLUSTER,
@@ -107,6 +108,8 @@ class Seen:
     holds: str  # device that it holds for those who have parts of it; empty: it is no such pod
     devices: tuple[str, ...]  # UUIDs of what it holds or has parts of
     conf: str  # what its gpu.conf is to say; empty: it has no parts of GPUs
+    kept: bool  # the agent of its node writes that file
+    agent: bool  # it is the agent of its node, if its namespace may have one, and is ready
 
     @property
     def lives(self) -> bool:
@@ -157,7 +160,14 @@ def seen(pod: Pod) -> Seen:
         notes.get(HOLDS, ""),
         tuple(filter(None, notes.get(DEVICES, "").split(","))),
         notes.get(GPU_CONF, ""),
+        AGENT in notes,
+        AGENT in labels and not over and _ready(status),
     )
+
+
+def _ready(status: PodStatus | None) -> bool:
+    conditions = (status and status.conditions) or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def _attempt_of(text: str) -> AttemptId | None:

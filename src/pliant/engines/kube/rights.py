@@ -55,6 +55,12 @@ RIGHTS = (
     *(Right(GROUP, f"{kind}/status", ("patch",), "custom resources") for kind in KINDS),
 )
 
+AGENT_RIGHTS = (
+    Right("", "pods", ("list", "watch"), "which pods are on its node, and their limits"),
+    Right("", "events", ("create",), "what is wrong with a pod or the node"),
+)
+"""Of the agent of a node, which has an account of its own."""
+
 
 def examine(client: Client) -> list[Finding]:
     """Raises Unreachable."""

@@ -1,0 +1,88 @@
+"""The pods of one node, as its agent sees them, and what it says about them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from httpx2 import HTTPError
+from lightkube import ApiError
+from lightkube.resources.core_v1 import Pod
+
+from pliant.engines.kube.cluster import Cluster
+from pliant.engines.kube.connection import Connection, Unreachable
+from pliant.engines.kube.pods import seen
+from pliant.engines.kube.watching import Follower
+
+log = logging.getLogger(__name__)
+
+LONGEST = 100  # of what is told of a pod's environment: anybody may write there what they like
+
+
+@dataclass(frozen=True, slots=True)
+class NodePod:
+    namespace: str
+    name: str
+    uid: str
+    ours: bool  # a server of ours started it
+    over: bool
+    conf: str  # the limits that the agent is to write; empty: none
+    project: str
+    workload: str
+
+
+def _pod(pod: Pod) -> NodePod:
+    found = seen(pod)
+    assert pod.spec is not None
+    main = next(each for each in pod.spec.containers if each.name == found.main)
+    env = {each.name: (each.value or "")[:LONGEST] for each in main.env or ()}
+    return NodePod(
+        found.namespace,
+        found.name,
+        found.uid,
+        bool(found.cluster),
+        found.over or found.confirmed,
+        found.conf if found.kept and found.cluster else "",
+        env.get("RUNAI_PROJECT", ""),
+        env.get("RUNAI_JOB_NAME", ""),
+    )
+
+
+class NodePods:
+    """`replaced` gets all of them after each list, `changed` each change: whether it is there, and it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        node: str,
+        replaced: Callable[[Sequence[NodePod]], None],
+        changed: Callable[[bool, NodePod], None],
+    ) -> None:
+        self._node, self._cluster = node, Cluster(connection.client, "")
+        self._follow = partial(
+            Follower,
+            connection.client,
+            Pod,
+            lambda pods: replaced([_pod(pod) for pod in pods]),
+            lambda there, pod: changed(there, _pod(pod)),
+            namespace="*",
+            fields={"spec.nodeName": node},
+        )
+
+    def open(self) -> None:
+        """All were told once when it returns. Raises Unreachable."""
+        try:
+            self._follow().open()
+        except (ApiError, HTTPError) as error:
+            raise Unreachable(f"the pods of node {self._node} are not known: {error}") from error
+
+    def warn(self, pod: NodePod | None, reason: str, text: str) -> None:
+        """An event of that pod, or of the node."""
+        metadata = {"name": self._node, "uid": self._node}
+        if pod is not None:
+            metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        about = {"apiVersion": "v1", "kind": "Node" if pod is None else "Pod", "metadata": metadata}
+        try:
+            self._cluster.event(about, reason, text)
+        except (ApiError, HTTPError) as error:
+            log.warning("the event %s of %s could not be written: %s", reason, metadata["name"], error)
