@@ -163,6 +163,42 @@ def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
     until(lambda: not holders(), "it is given back")
 
 
+RANGE = {"limits": [{"type": "Container", "default": {"memory": "256Mi", "cpu": "800m"}}]}
+
+
+def test_cores_and_memory_of_a_container_change_without_a_restart(cluster, typed):
+    """A limit that the namespace sets moves along; the control group of the container has it."""
+    cluster.add_namespace("runai-team-a")
+    name = "/api/v1/namespaces/runai-team-a/limitranges"
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": RANGE}
+    cluster.request("POST", name, body)
+
+    def groups():
+        script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares"
+        return [int(line) for line in typed(f"runai exec sized -p team-a -- sh -c '{script}'").split()]
+
+    def why():
+        return typed("pliant why sized -p team-a")
+
+    try:
+        stays = 'trap "exit 0" TERM; while :; do sleep 0.2; done'
+        words = "-i localhost/job:1 --cpu 0.1 --memory 64Mi -p team-a"
+        typed(f"runai submit sized {words} --command -- sh -c '{stays}'")
+        until(lambda: phase(typed, "sized") == "Running", "it runs")
+        until(lambda: groups() == [256 * 2**20, 102], "its group says what it began with")
+        typed("pliant resize sized -p team-a --cpu 0.2 --memory 128Mi")
+        until(lambda: groups() == [320 * 2**20, 204], "its group says what it has now")
+        until(
+            lambda: "has 0.2 core and 128Mi of memory now" in typed("runai describe job sized -p team-a"),
+            "it is told",
+        )
+        (pod,) = pods(cluster)
+        (main,) = pod["status"]["containerStatuses"]
+        assert main["restartCount"] == 0
+    finally:
+        cluster.request("DELETE", f"{name}/limits")
+
+
 WAITS = "go() { until [ -e /tmp/$1 ]; do sleep 0.1; done; echo; }; (go first; go second; go third)"
 SUBMIT = "runai training standard submit -i localhost/job:1"
 OPS = "soname init ctx total ready total fill:alloc:64M ready total free fill:alloc:64M ready"

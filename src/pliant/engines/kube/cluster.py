@@ -17,6 +17,7 @@ from lightkube.resources.core_v1 import (
     Pod,
     PodBinding,
     PodEviction,
+    PodResize,
     PodStatus,
     Secret,
     Service,
@@ -26,6 +27,7 @@ from lightkube.types import PatchType
 from pliant.control.ports import StaleEpoch
 from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
+from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId
 
@@ -155,6 +157,38 @@ class Cluster:
             ),
             pod,
         )
+
+    def resize(self, pod: Seen, cpu: int, memory: int) -> None:
+        """Have its main container ask for that. A limit that somebody has set on it moves along.
+
+        Raises Refused.
+        """
+        found = missing(lambda: self.client.get(Pod, pod.name, namespace=pod.namespace))
+        if found is None or found.spec is None:
+            return
+        main = next(each for each in found.spec.containers if each.name == pod.main)
+        limits = (main.resources and main.resources.limits) or {}
+        more = {"cpu": cpu - pod.asked[0], "memory": memory - pod.asked[1]}
+        moved = {
+            **({"cpu": f"{millicores_of(limits['cpu']) + more['cpu']}m"} if "cpu" in limits else {}),
+            **({"memory": str(bytes_of(limits["memory"]) + more["memory"])} if "memory" in limits else {}),
+        }
+        asked = {"requests": {"cpu": f"{cpu}m", "memory": str(memory)}, "limits": moved}
+        change = {
+            "metadata": {"uid": pod.uid},
+            "spec": {"containers": [{"name": pod.main, "resources": asked}]},
+        }
+        try:
+            self.client.patch(
+                PodResize, pod.name, change, namespace=pod.namespace, patch_type=PatchType.STRATEGIC
+            )
+        except ApiError as error:
+            code, why = status_of(error), (error.status.message or "").rstrip(".")
+            if code == 404 and self.look(pod) is not None:
+                why = "this API server cannot change pods that run; Kubernetes can from version 1.33 on"
+            elif code not in (400, 403, 404, 422):
+                raise
+            raise Refused(f"{why}.") from error
 
     def explain(self, pod: Seen, reason: str, why: str) -> None:
         """Say in its conditions why it is not bound."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lightkube.models.core_v1 import Container, ContainerStatus
+from lightkube.models.core_v1 import Container, ContainerStatus, ResourceRequirements
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
@@ -107,6 +107,10 @@ class Seen:
     holds: str  # device that it holds for those who have parts of it; empty: it is no such pod
     devices: tuple[str, ...]  # UUIDs of what it holds or has parts of
     conf: str  # what its gpu.conf is to say; empty: it has no parts of GPUs
+    asked: tuple[int, int]  # millicores and bytes that its main container asks for
+    granted: tuple[int, int] | None  # those that it has; None: its node has not said
+    delay: str  # why it does not have what it asks for, for people
+    infeasible: bool  # its node can never give it that
 
     @property
     def lives(self) -> bool:
@@ -130,6 +134,8 @@ def seen(pod: Pod) -> Seen:
     main = next((each for each in statuses if each.name == name), None)
     state = main.state if main is not None else None
     running, waiting = state and state.running, state and state.waiting
+    delay, infeasible = _resize(pod)
+    task = next(each for each in spec.containers if each.name == name)
     over = phase in ("Succeeded", "Failed")
     deleting = metadata.deletionTimestamp is not None
     return Seen(
@@ -140,7 +146,7 @@ def seen(pod: Pod) -> Seen:
         cluster,
         _attempt_of(attempt) if attempt and cluster else None,
         tuple(filter(None, notes.get(GPUS, "").split(","))),
-        _amount(spec.containers, spec.initContainers or [], spec.overhead or {}),
+        _amount(spec.containers, spec.initContainers or [], spec.overhead or {}, statuses, infeasible),
         over,
         deleting,
         deleting and metadata.deletionGracePeriodSeconds == 0,
@@ -157,7 +163,25 @@ def seen(pod: Pod) -> Seen:
         notes.get(HOLDS, ""),
         tuple(filter(None, notes.get(DEVICES, "").split(","))),
         notes.get(GPU_CONF, ""),
+        _fitting(task.resources),
+        _fitting(main.resources) if main is not None and main.resources is not None else None,
+        delay,
+        infeasible,
     )
+
+
+def _fitting(asked: ResourceRequirements | None) -> tuple[int, int]:
+    found = _resources((asked and asked.requests) or {})
+    return found.cpu, found.memory
+
+
+def _resize(pod: Pod) -> tuple[str, bool]:
+    """Why its node has not given its containers what they ask for by now; whether it never will."""
+    for each in (pod.status and pod.status.conditions) or []:
+        if each.type == "PodResizePending" or (each.type == "PodResizeInProgress" and each.reason == "Error"):
+            said = (each.message or each.reason or "its node has not said why").rstrip(".")
+            return f"{said}.", each.reason == "Infeasible"
+    return "", False
 
 
 def _attempt_of(text: str) -> AttemptId | None:
@@ -190,9 +214,25 @@ def _end(main: ContainerStatus | None, message: str) -> End:
     return End(at, None if killed else done.exitCode, killed, done.reason == "OOMKilled")
 
 
-def _amount(containers: list[Container], before: list[Container], overhead: Mapping[str, str]) -> Resources:
-    """The sum of its containers, or the largest of those that run before them, if that is more."""
+def _amount(
+    containers: list[Container],
+    before: list[Container],
+    overhead: Mapping[str, str],
+    statuses: list[ContainerStatus],
+    infeasible: bool,
+) -> Resources:
+    """The sum of its containers, or the largest of those that run before them, if that is more. Of one whose
+    cores or memory are changing, the larger amount; only what it has if it can never get what it asks for."""
     total = [_asked(each) for each in (*containers, *(each for each in before if each.restartPolicy))]
+    has = {each.name: _resources((each.resources and each.resources.requests) or {}) for each in statuses}
+    for at, each in enumerate(containers):
+        if (now := has.get(each.name)) is not None and now != total[at] and (now.cpu or now.memory):
+            most = (
+                now
+                if infeasible
+                else Resources(0, max(now.cpu, total[at].cpu), max(now.memory, total[at].memory))
+            )
+            total[at] = Resources(total[at].gpu, most.cpu, most.memory)
     alone = [_asked(each) for each in before if not each.restartPolicy]
     gpus, cpu, memory = (
         max(sum(one), *most, 0) for one, most in zip(_columns(total), _columns(alone), strict=True)

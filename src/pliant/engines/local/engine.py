@@ -173,7 +173,8 @@ class LocalEngine:
         """The job reads allocation.json; the engine looks whether what it loses is empty."""
 
         def report() -> None:
-            self._sink(AttemptResized(order.attempt, order.placement.shares, self._clock()))
+            place = order.placement
+            self._sink(AttemptResized(order.attempt, place.shares, self._clock(), place.cpu, place.memory))
 
         self._strands.submit(order.attempt[:2], partial(self._attempts.resize, order, report))
 

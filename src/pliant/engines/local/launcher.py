@@ -197,7 +197,10 @@ class BoxLauncher:
         return {"uid": self._owner(order.workload).uid, "walls": held}
 
     def resize(self, order: Resize, what: Mapping[str, Any]) -> None:
-        walls = Walls(**what["walls"], devices=self._devices(order.placement))
+        held = what["walls"] | {"cpu": order.placement.cpu}
+        if order.placement.memory:
+            held["memory"] = order.placement.memory
+        walls = Walls(**held, devices=self._devices(order.placement))
         owner = Owner(what["uid"], "")
         self._gate.ask(Verb.LIMITS, self._epoch(), attempt=order.attempt, owner=owner, walls=walls)
 
