@@ -137,7 +137,7 @@ def test_why_says_that_the_node_cannot_until_it_can(job):
     assert view.reason.text(0) == f"task-0 waits for 2 cores and 1Gi of memory on {node}: Node has too few."
     stage.loop.post(ResizeDenied(attempt, "Node is too small.", later=False))
     stage.run()
-    assert "Node is too small. Ask for less" in stage.view(identity).reason.text(0)
+    assert "Node is too small. Reduce the request" in stage.view(identity).reason.text(0)
     (task,) = stage.loop.world.tasks_of(identity)
     stage.loop.post(AttemptResized(attempt, task.carries.shares, 1, 2000, GIB))
     stage.run()

@@ -101,7 +101,7 @@ def _check(state: State, made: Workload, placed: list[tuple[Task, Task]]) -> Non
         if lacking > free:
             raise Conflict(
                 f"Node {name} has {amount(what, free)} free; {made.name} needs {bare(what, lacking)} more.",
-                f"Ask for less, or suspend {made.name}, resize it and resume it: it is then placed anew.",
+                f"Reduce the request, or suspend, resize and resume {made.name}: another node may have room.",
             )
     for pool, added in sorted(by_pool.items()):
         asked = Resources(0, max(added.cpu, 0), max(added.memory, 0))
@@ -117,7 +117,7 @@ def _check(state: State, made: Workload, placed: list[tuple[Task, Task]]) -> Non
                 found.used,
                 found.asked,
             )
-            raise OverQuota(said.text(0), "Ask for less.")
+            raise OverQuota(said.text(0), "Reduce the request.")
 
 
 def _free(world: World, name: str, what: str) -> int:

@@ -25,7 +25,7 @@ from lightkube.resources.core_v1 import (
 from lightkube.types import PatchType
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, WORKLOAD
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, DEVICES, FINALIZER, GPU_CONF, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import Placement
@@ -115,14 +115,16 @@ class Cluster:
             if status_of(error) != 409:
                 raise
 
-    def claim(self, pod: Seen, attempt: AttemptId, gpus: Sequence[str]) -> Seen | None:
+    def claim(
+        self, pod: Seen, attempt: AttemptId, gpus: Sequence[str], notes: Mapping[str, str]
+    ) -> Seen | None:
         """The pod, which somebody else made, as that attempt; None if it has changed or gone meanwhile."""
         change = {
             "metadata": {
                 "uid": pod.uid,
                 "resourceVersion": pod.version,
                 "labels": {CLUSTER: self.name, WORKLOAD: attempt.workload},
-                "annotations": {ATTEMPT: str(attempt), GPUS: ",".join(gpus)},
+                "annotations": {**notes, ATTEMPT: str(attempt), GPUS: ",".join(gpus)},
                 "finalizers": [*pod.finalizers, FINALIZER],
             }
         }
@@ -135,10 +137,10 @@ class Cluster:
                 return None
             raise
 
-    def take(self, pod: Seen, attempt: AttemptId, place: Placement) -> Seen | None:
+    def take(self, pod: Seen, attempt: AttemptId, place: Placement, more: Mapping[str, str]) -> Seen | None:
         """As `claim` and `bind` in one request; None if it is gone or bound. An API server before 1.35 leaves
         out the labels of a binding, so the annotations say whose it is."""
-        notes = {CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
+        notes = {**more, CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
         labels = {CLUSTER: self.name, WORKLOAD: attempt.workload}
         metadata = {"name": pod.name, "uid": pod.uid, "annotations": notes, "labels": labels}
         try:
@@ -147,7 +149,9 @@ class Cluster:
             if status_of(error) in (404, 409):
                 return None
             raise
-        return replace(pod, node=place.node, cluster=self.name, attempt=attempt, gpus=place.uuids)
+        devices, conf = tuple(filter(None, more.get(DEVICES, "").split(","))), more.get(GPU_CONF, "")
+        ours = replace(pod, cluster=self.name, attempt=attempt, gpus=place.uuids)
+        return replace(ours, node=place.node, devices=devices, conf=conf)
 
     def annotate(self, pod: Seen, notes: Mapping[str, str]) -> None:
         change = {"metadata": {"uid": pod.uid, "annotations": dict(notes)}}

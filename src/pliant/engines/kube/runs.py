@@ -239,7 +239,16 @@ class Steps:
             return self._create(run, order)
         if self._parts.in_the_way(order.placement):
             return None
-        claimed = self._waiting.claim(order)
+        parts = in_parts(order.placement)
+        try:
+            given = self._parts.given(order) if parts else {}
+            if given is None:
+                return None
+            notes = self._parts.notes(order, given) if parts else {}
+        except Refused as error:
+            self._waiting.refuse(order.workload.id, f"{error}.")
+            raise
+        claimed = self._waiting.claim(order, notes)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
         return claimed

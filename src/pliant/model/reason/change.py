@@ -232,7 +232,7 @@ class NotResized(Reason):
             return f"{self.task} waits for {what} on {self.node}: {self.said}"
         return (
             f"{self.task} does not get {what} on {self.node}: {self.said} "
-            "Ask for less, or suspend and resume it to have it placed anew."
+            "Reduce the request, or suspend and resume it: another node may have room."
         )
 
 
