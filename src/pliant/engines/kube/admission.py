@@ -6,10 +6,9 @@ import copy
 import json
 from typing import Any
 
-from pliant.engines.kube.names import DEVICES
 from pliant.engines.kube.offers import contradiction, part_of
-from pliant.engines.kube.parts import VISIBLE, WORN, wear
 from pliant.engines.kube.pods import GPU_RESOURCE, MAIN
+from pliant.engines.kube.worn import WORN, wear
 
 Json = dict[str, Any]
 
@@ -52,9 +51,6 @@ def _changes(pod: Json, scheduler: str, image: str) -> list[Json]:
     names = [each["name"] for each in spec["containers"]]
     at = names.index(MAIN) if MAIN in names else 0
     main = spec["containers"][at]
-    device = {"fieldRef": {"fieldPath": f"metadata.annotations['{DEVICES}']"}}
-    others = [each for each in main.get("env", ()) if each["name"] != VISIBLE]
-    main["env"] = [*others, {"name": VISIBLE, "valueFrom": device}]
     wear(spec, main, image)
     container = f"/spec/containers/{at}"
     return [

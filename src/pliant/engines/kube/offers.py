@@ -9,8 +9,8 @@ from lightkube.models.core_v1 import Toleration as KubeToleration
 from lightkube.resources.core_v1 import Pod
 
 from pliant.engines.kube.names import PREFIX
-from pliant.engines.kube.parts import WORN
 from pliant.engines.kube.pods import Seen, ms_of
+from pliant.engines.kube.worn import WORN
 from pliant.model.affinity import Affinity, Effect, Operator, Preference, Term, Toleration
 from pliant.model.quantity import GPU, parse_bytes
 from pliant.model.workload import Launch, Request

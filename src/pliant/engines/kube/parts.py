@@ -173,23 +173,9 @@ class Parts:
         }
         return {"metadata": metadata, "spec": spec}
 
-    def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
-        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
-        assert self._sharing is not None
-        conf = self._conf(order, given)
-        uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
-        pod["metadata"]["annotations"] |= self._notes(conf, uuids)
-        main["env"] += [{"name": VISIBLE, "value": uuids}]
-        wear(spec, main, self._sharing.image)
-
-    def notes(self, order: Start, given: Mapping[str, str]) -> dict[str, str]:
-        """What a pod is to say that wears the library already, with its devices and its limits.
-
-        Raises Refused.
-        """
-        return self._notes(self._conf(order, given), ",".join(given.values()))
-
-    def _notes(self, conf: str, uuids: str) -> dict[str, str]:
+    def notes(self, order: Start, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What the annotations of a pod that wears the library say then. Raises Refused."""
+        conf, uuids = self._conf(order, given), ",".join(given.values())
         return {GPU_CONF: conf, PRELOAD: f"{INSIDE}/{LIBRARY}\n", DEVICES: uuids}
 
     def _conf(self, order: Start, given: Mapping[str, str]) -> str:
@@ -200,49 +186,47 @@ class Parts:
         except ValueError as error:
             raise Refused(f"no part of a GPU of node {order.placement.node}: {error}") from error
 
-
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-WORN = "pliant-gpu"
-"""The volume of a pod with the library that keeps its limits."""
-
-
-def wear(spec: dict[str, Any], main: dict[str, Any], image: str) -> None:
-    """Give a pod that is not created yet, and its container `main`, the library and the files that it reads.
-    They say what its annotations say."""
-    written = (
-        {"name": "pliant-library", "mountPath": INSIDE},
-        {"name": "pliant-ledger", "mountPath": "/run/pliant"},
-    )
-    main["volumeMounts"] = [
-        *main.get("volumeMounts", ()),
-        {**written[0], "readOnly": True},
-        written[1],
-        {"name": WORN, "mountPath": "/etc/pliant", "readOnly": True},
-        {
-            "name": WORN,
-            "mountPath": "/etc/ld.so.preload",
-            "subPath": "ld.so.preload",
-            "readOnly": True,
-        },
-    ]
-    spec["initContainers"] = [
-        {
-            "name": "pliant-library",
-            "image": image,
-            "command": ["sh", "-c", BRING],
-            "resources": main.get("resources") or {},  # it comes before, so it adds nothing
-            "volumeMounts": list(written),
-            "securityContext": {"allowPrivilegeEscalation": False},
-        },
-        *spec.get("initContainers", ()),
-    ]
-    files = [
-        {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
-        for path, note in (("gpu.conf", GPU_CONF), ("ld.so.preload", PRELOAD))
-    ]
-    spec["volumes"] = [
-        *spec.get("volumes", ()),
-        {"name": "pliant-library", "emptyDir": {}},
-        {"name": "pliant-ledger", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-        {"name": WORN, "downwardAPI": {"items": files}},
-    ]
+    def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
+        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
+        assert self._sharing is not None
+        conf = self._conf(order, given)
+        uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
+        inside = f"{INSIDE}/{LIBRARY}"
+        pod["metadata"]["annotations"] |= {GPU_CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}
+        main["env"] += [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuids}]
+        written = (
+            {"name": "pliant-library", "mountPath": INSIDE},
+            {"name": "pliant-ledger", "mountPath": "/run/pliant"},
+        )
+        main["volumeMounts"] = [
+            *main.get("volumeMounts", ()),
+            {**written[0], "readOnly": True},
+            written[1],
+            {"name": "pliant-gpu", "mountPath": "/etc/pliant", "readOnly": True},
+            {
+                "name": "pliant-gpu",
+                "mountPath": "/etc/ld.so.preload",
+                "subPath": "ld.so.preload",
+                "readOnly": True,
+            },
+        ]
+        spec["initContainers"] = [
+            {
+                "name": "pliant-library",
+                "image": self._sharing.image,
+                "command": ["sh", "-c", BRING],
+                "resources": main["resources"],  # it comes before, so it adds nothing
+                "volumeMounts": list(written),
+                "securityContext": {"allowPrivilegeEscalation": False},
+            }
+        ]
+        files = [
+            {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
+            for path, note in (("gpu.conf", GPU_CONF), ("ld.so.preload", PRELOAD))
+        ]
+        spec["volumes"] = [
+            *spec.get("volumes", ()),
+            {"name": "pliant-library", "emptyDir": {}},
+            {"name": "pliant-ledger", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            {"name": "pliant-gpu", "downwardAPI": {"items": files}},
+        ]

@@ -167,7 +167,11 @@ class Steps:
         """The next step to the cores and memory that were ordered, or what has come of it."""
         wanted = run.fitting
         if pod.found:  # its maker alone says what it asks for
-            if pod.node and (pod.amount.cpu, pod.amount.memory) != (run.place.cpu, run.place.memory):
+            if (
+                pod.node
+                and run.place.node
+                and (pod.amount.cpu, pod.amount.memory) != (run.place.cpu, run.place.memory)
+            ):
                 self._fits(run, pod.amount.cpu, pod.amount.memory)
         elif wanted is None or pod.since is None or pod.deleting:
             return
