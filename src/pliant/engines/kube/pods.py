@@ -11,6 +11,7 @@ from lightkube.models.core_v1 import Container, ContainerStatus, ResourceRequire
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
+from pliant.engines.kube import mpi
 from pliant.engines.kube.names import (
     ALLOCATION,
     ATTEMPT,
@@ -349,7 +350,10 @@ def _join(pod: dict[str, Any], order: Start, document: Document) -> None:
     if order.workload.framework:
         name, task = meeting_name(order.workload.id), order.attempt.task
         spec |= {"hostname": task, "subdomain": name}
-        env |= variables(order.workload, task, present(document), PORT, lambda each: f"{each}.{name}")
+        there, host = present(document), lambda each: f"{each}.{name}"
+        env |= variables(order.workload, task, there, PORT, host)
+        if order.workload.framework == "MPI":
+            env |= mpi.join(pod, order.workload, task, there, host)
         main["envFrom"] = [*main.get("envFrom", ()), {"secretRef": {"name": name}}]
     main["env"] += [{"name": key, "value": value} for key, value in env.items()]
     shown = {"path": "allocation.json", "fieldRef": {"fieldPath": f"metadata.annotations['{ALLOCATION}']"}}
