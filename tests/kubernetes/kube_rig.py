@@ -199,7 +199,7 @@ class KubeRig(Rig):
         self.until(lambda: self.asked(attempt) != before, "the pod asks for something else")
         (main,) = self.pod(attempt)["status"]["containerStatuses"]
         resources = {"requests": self.asked(attempt)}
-        self.told(attempt, {"containerStatuses": [{**main, "resources": resources}]})
+        self.told(attempt, {"containerStatuses": [{**main, "resources": resources}], "conditions": []})
 
     def destroy(self, attempt):
         """As `kubectl delete --force` does."""
