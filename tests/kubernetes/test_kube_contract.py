@@ -152,7 +152,7 @@ def test_a_deleted_pod_that_nobody_knows_goes_whatever_its_namespace_is_called(r
 @pytest.mark.parametrize("said", ["", "a", "a/b", "a/b/c", "a/b/1/2"])
 def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
     """Whoever may create pods can write that: nobody else's pods may be lost from sight for it."""
-    metadata = {"name": "forged", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
+    metadata = {"name": f"forged-{rig.name}", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
     with suppress(Answered):
         rig.plane.add_namespace("forged")
     path = "/api/v1/namespaces/forged/pods"
@@ -165,7 +165,7 @@ def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
         rig.open()
         rig.until(lambda: rig.engine._pod(A) is not None, "it is known again")
     finally:
-        rig.plane.request("DELETE", f"{path}/forged?gracePeriodSeconds=0")
+        rig.plane.request("DELETE", f"{path}/{metadata['name']}?gracePeriodSeconds=0")
 
 
 def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
