@@ -26,6 +26,7 @@ import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant import __version__
 
 # isort: split
+from pliant.api.admission import Admission
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.certificates import Certificates
 from pliant.api.following import Following
@@ -245,7 +246,8 @@ class Server:
             ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal else Alone(app, PEER) if box else app
-        self._front = Front(asked, tls, patience=3, connections=options.connections)
+        way = Admission(asked, backend.admit) if backend.admit is not None else asked
+        self._front = Front(way, tls, patience=3, connections=options.connections)
         for listener in sockets:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
@@ -13,7 +14,7 @@ from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.pods import sharing
-from pliant.engines.kube.make import kube_engine
+from pliant.engines.kube.make import kube_admission, kube_engine
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout
@@ -33,6 +34,7 @@ class Backend:
     owner: Callable[[int], AttemptId | None]  # the attempt that a process of this machine belongs to
     kubeconfig: str  # empty: not a cluster
     kept: Mapping[str, str]  # settings with which the next server finds the same
+    admit: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # about pods; None: not a cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def make_backend(
         project, now = around.project_name, clock.now
         parts = sharing(image) if image else None
         engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images)
-        return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept)
+        asked = kube_admission(scheduler, image)
+        return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked)
     if options.images or options.share_image:
         raise ValueError("--image and --share-image are for clusters: add --kubeconfig FILE.")
     found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)

@@ -75,6 +75,10 @@ class Rig(ABC):
     def destroy(self, attempt: AttemptId) -> None:
         """Everything of it is gone at once, without a trace of how."""
 
+    def grant(self, attempt: AttemptId) -> None:
+        """Its node gives it the cores and the memory that it asks for now."""
+        assert self.alive(attempt)
+
     @abstractmethod
     def alive(self, attempt: AttemptId) -> bool:
         """The truth, not the engine's word."""
@@ -390,6 +394,21 @@ class EngineContract:
                 ),
                 "it says what it has",
             )
+        assert rig.alive(A) and rig.begun(A) == 1
+
+    def test_cores_and_memory_change_while_it_runs(self, rig: Rig):
+        rig.run(A, rig.forever(), rig.place(0))
+        wanted = replace(rig.place(0), cpu=2000, memory=2 * GIB)
+        rig.engine.resize(Resize(A, wanted, 10, "decision-3", rig.epoch))
+        rig.grant(A)
+        rig.until(
+            lambda: any(
+                isinstance(fact, AttemptResized)
+                and (fact.attempt, fact.shares, fact.cpu, fact.memory) == (A, wanted.shares, 2000, 2 * GIB)
+                for fact in rig.facts
+            ),
+            "it says what it has",
+        )
         assert rig.alive(A) and rig.begun(A) == 1
 
     def test_exec(self, rig: Rig):

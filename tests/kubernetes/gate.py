@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
+REASONS = {404: "NotFound", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
 HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
@@ -33,6 +33,7 @@ class Gate:
         self.injected: dict[int, int] = {}  # answers of ours by status
         self.asked: Counter[tuple[str, str]] = Counter()  # method and path, without what is behind it
         self.claims: dict[str, str] = {}  # what it says of its version, e.g. minor
+        self.lacks = ""  # ends of paths that it does not know, as an older one
         self._server = _Server(self)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}).start()
@@ -62,11 +63,11 @@ class Gate:
         """Of a request: the status of its answer, 0 for the true one; whether it is carried out."""
         with self._lock:
             self.asked[method, path] += 1
-            status = 0
+            status = 404 if self.lacks and path.endswith(self.lacks) else 0
             if watch and self._expired:
                 self._expired -= 1
                 status = 410
-            elif not watch and self._dice.random() < self._share:
+            elif not status and not watch and self._dice.random() < self._share:
                 status = next(self._next[method == "GET"])
             if status:
                 self.injected[status] = self.injected.get(status, 0) + 1

@@ -185,6 +185,22 @@ class KubeRig(Rig):
         }
         self.plane.request("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
 
+    def told(self, attempt, status):
+        """Its node says that of it: KWOK says nothing once it runs."""
+        self.plane.request(
+            "PATCH", f"{self.pods}/{self.pod(attempt)['metadata']['name']}/status", {"status": status}
+        )
+
+    def asked(self, attempt):
+        return self.pod(attempt)["spec"]["containers"][0]["resources"]["requests"]
+
+    def grant(self, attempt):
+        before = {"cpu": "1", "memory": str(GIB), "nvidia.com/gpu": "1"}
+        self.until(lambda: self.asked(attempt) != before, "the pod asks for something else")
+        (main,) = self.pod(attempt)["status"]["containerStatuses"]
+        resources = {"requests": self.asked(attempt)}
+        self.told(attempt, {"containerStatuses": [{**main, "resources": resources}], "conditions": []})
+
     def destroy(self, attempt):
         """As `kubectl delete --force` does."""
         self.plane.request(

@@ -6,7 +6,10 @@ from contextlib import suppress
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from pliant.api.admission import PATH
+from pliant.cli.cluster.webhook import webhook
 from pliant.engines.kube.agents import FOLDER
 from pliant.engines.kube.rights import AGENT_RIGHTS, RIGHTS
 from tests.kubernetes.control_plane import ROOT, Answered, until
@@ -57,6 +60,25 @@ def role(name="pliant"):
 def test_it_passes_lint():
     code, said = run("lint", "--strict", str(CHART), *GIVEN)
     assert code == 0, said
+
+
+def test_its_webhook_is_asked_what_that_of_a_server_outside_is_asked(tmp_path):
+    def asked(configuration):
+        (hook,) = configuration["webhooks"]
+        client = hook.pop("clientConfig")
+        assert client["caBundle"]
+        return hook, client
+
+    texts = documents()
+    inside, client = asked(next(it for it in texts if it["kind"] == "MutatingWebhookConfiguration"))
+    assert client["service"] == {"name": "pliant", "namespace": "pliant", "port": 443, "path": PATH}
+    secret = next(it for it in texts if it.get("type") == "kubernetes.io/tls")
+    assert client["caBundle"] == secret["data"]["ca.crt"]
+    ca = tmp_path / "ca.crt"
+    ca.write_text("certificate")
+    done = CliRunner().invoke(webhook, ["--url", "https://box:1/", "--ca", str(ca)])
+    outside, client = asked(yaml.safe_load(done.output))
+    assert client["url"] == f"https://box:1{PATH}" and outside == inside
 
 
 @pytest.mark.parametrize(

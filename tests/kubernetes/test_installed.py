@@ -132,7 +132,10 @@ def test_its_servers_run_take_turns_and_are_upgraded(installed):
     assert plane.get("/apis/pliant.dev/v1alpha1/projects/default") is not None, "Helm keeps definitions"
 
 
-LEFT = "clusterroles,clusterrolebindings,serviceaccounts,secrets,services,deployments,poddisruptionbudgets"
+LEFT = (
+    "clusterroles,clusterrolebindings,serviceaccounts,secrets,services,deployments,poddisruptionbudgets,"
+    "mutatingwebhookconfigurations"
+)
 
 
 def test_every_right_is_used_and_none_is_missing(installed):
@@ -177,6 +180,8 @@ def test_every_right_is_used_and_none_is_missing(installed):
     installed.stage.run("runai logs a1 -p team-a")
     installed.stage.run("runai exec a1 -p team-a -- true")
     installed.stage.run(f"python -c {shlex.quote(OPENS)}")
+    typed("pliant resize a1 -p team-a --cpu 2")
+    until(lambda: ("", "pods/resize", "patch") in installed.used(), "its pod asks for more")
     typed("runai suspend a1 -p team-a")
     until(lambda: status("workloads", "a1", place).get("phase") == "Stopped", "it has stopped")
     typed("runai resume a1 -p team-a")
@@ -227,7 +232,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     add_pod(plane, pods, "leader", limits, labels=labels, ownerReferences=[between])
     add_pod(plane, pods, "plugin", limits, labels={"scheduling.x-k8s.io/pod-group": "none"})
     add_pod(plane, pods, "upstream", limits, spec={"schedulingGroup": {"podGroupName": "none"}})
-    add_pod(plane, pods, "odd", limits, annotations={"gpu-fraction": "0.5"})
+    add_pod(plane, pods, "odd", limits, labels={"pliant/project": "another"})
 
     def told(name):
         said = (plane.get(f"{pods}/{name}") or {}).get("status", {}).get("conditions", ())

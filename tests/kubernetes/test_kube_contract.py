@@ -3,6 +3,7 @@
 import json
 import random
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from lightkube import ApiError
@@ -10,8 +11,9 @@ from lightkube import ApiError
 from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER
-from pliant.model.fact import NodeLost, NodeSeen
-from tests.engines.contract import A, B, EngineContract
+from pliant.model.fact import AttemptResized, NodeLost, NodeSeen, ResizeDenied
+from pliant.model.order import Resize
+from tests.engines.contract import GIB, A, B, EngineContract
 from tests.kubernetes.control_plane import Answered
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
@@ -150,7 +152,7 @@ def test_a_deleted_pod_that_nobody_knows_goes_whatever_its_namespace_is_called(r
 @pytest.mark.parametrize("said", ["", "a", "a/b", "a/b/c", "a/b/1/2"])
 def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
     """Whoever may create pods can write that: nobody else's pods may be lost from sight for it."""
-    metadata = {"name": "forged", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
+    metadata = {"name": f"forged-{rig.name}", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
     with suppress(Answered):
         rig.plane.add_namespace("forged")
     path = "/api/v1/namespaces/forged/pods"
@@ -163,7 +165,7 @@ def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
         rig.open()
         rig.until(lambda: rig.engine._pod(A) is not None, "it is known again")
     finally:
-        rig.plane.request("DELETE", f"{path}/forged?gracePeriodSeconds=0")
+        rig.plane.request("DELETE", f"{path}/{metadata['name']}?gracePeriodSeconds=0")
 
 
 def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
@@ -183,6 +185,79 @@ def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
     rig.until(lambda: shown(B)["version"] == 4, "work goes on")
     assert shown()["version"] == 2
     rig.destroy(A)
+
+
+def fitted(rig, cpu, memory, attempt=A):
+    rig.engine.resize(Resize(attempt, replace(rig.place(0), cpu=cpu, memory=memory), 10, "user", rig.epoch))
+
+
+def denied(rig):
+    return [fact for fact in rig.facts if isinstance(fact, ResizeDenied)]
+
+
+def pending(rig, reason, message):
+    condition = {"type": "PodResizePending", "status": "True", "reason": reason, "message": message}
+    rig.told(A, {"conditions": [condition]})
+
+
+def test_what_a_node_cannot_give_is_told_and_given_later(rig):
+    rig.run(A, rig.forever())
+    fitted(rig, 3000, 2 * GIB)
+    rig.until(lambda: rig.asked(A)["cpu"] == "3", "the pod asks for it")
+    pending(rig, "Deferred", "Node didn't have enough resource: cpu")
+    rig.until(lambda: denied(rig), "it is told")
+    assert denied(rig) == [ResizeDenied(A, "Node didn't have enough resource: cpu.", later=True)]
+    rig.drop()
+    rig.facts.clear()
+    rig.open()
+    fitted(rig, 3000, 2 * GIB)  # as the next server orders it again
+    rig.until(lambda: denied(rig), "the next server is told too")
+    rig.grant(A)
+    rig.until(lambda: has(rig, 3000, 2 * GIB), "it has that")
+    rig.facts.clear()
+    fitted(rig, 4000, GIB)
+    rig.until(lambda: rig.asked(A)["cpu"] == "4", "the pod asks for it")
+    pending(rig, "Infeasible", "its cores are its own")
+    rig.until(lambda: denied(rig), "it is told")
+    assert denied(rig) == [ResizeDenied(A, "its cores are its own.", later=False)]
+    rig.facts.clear()
+    fitted(rig, 90_000, GIB)
+    rig.until(lambda: denied(rig), "the API server refuses what the node does not have")
+    assert "requested: 90000, allocatable: 8000" in denied(rig)[0].said
+
+
+def has(rig, cpu, memory):
+    return any(isinstance(it, AttemptResized) and (it.cpu, it.memory) == (cpu, memory) for it in rig.facts)
+
+
+def test_a_pod_without_memory_of_its_own_gets_none(rig):
+    """That would change its class of service, which the API server refuses; its pod goes on as it is."""
+    rig.run(A, rig.forever(), replace(rig.place(0), cpu=0, memory=0))
+    fitted(rig, 1000, GIB)
+    rig.until(lambda: denied(rig), "it is told")
+    (fact,) = denied(rig)
+    assert "QOS" in fact.said.upper().replace(" ", "") and not fact.later
+    assert rig.alive(A) and "cpu" not in rig.asked(A)
+
+
+def test_an_api_server_that_cannot_change_pods_is_named(plane, tmp_path):
+    gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
+    gate.lacks = "/resize"
+    rig = KubeRig(plane, tmp_path)
+    said = json.loads(plane.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["server"] = gate.url
+    rig.kubeconfig = tmp_path / "kubeconfig"
+    rig.kubeconfig.write_text(json.dumps(said))
+    try:
+        rig.open()
+        rig.run(A, rig.forever())
+        fitted(rig, 2000, 2 * GIB)
+        rig.until(lambda: denied(rig), "it is told")
+        assert "Kubernetes can from version 1.33 on" in denied(rig)[0].said
+        assert rig.alive(A)
+    finally:
+        rig.clean()
+        gate.close()
 
 
 def test_a_disruption_budget_is_honoured(rig, monkeypatch):

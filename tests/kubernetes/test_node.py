@@ -20,7 +20,7 @@ from examples.walkthrough import Stage
 from pliant.devices import cards
 from pliant.devices.cards import DRIVERS, Card
 from pliant.devices.handout import SHIM
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import Answered, shared, until
 from tests.kubernetes.node import NAME, image, libraries, node, programs
 from tests.shim.stage import HERE as PROBES
 from tests.shim.stage import compile_c
@@ -62,13 +62,16 @@ def stage(cluster, tmp_path):
 
 
 @pytest.fixture
-def typed(cluster, stage):
+def typed(cluster, stage, request):
+    """By indirect parametrization: more words of `pliant up`."""
+
     def typed(command, code=0):
         done = stage.run(command)
         assert done.code == code, f"{command}: {done.said}"
         return done.out
 
-    typed(f"pliant up --kubeconfig {cluster.kubeconfig} --share-image localhost/pliant:1")
+    more = getattr(request, "param", "")
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig} --share-image localhost/pliant:1 {more}")
     typed("pliant project create team-a --quota 2")
     yield typed
     names = [item["name"] for item in json.loads(typed("runai list -A -o json"))]
@@ -161,6 +164,103 @@ def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
     assert len(holders()) == 1, "both parts are of one GPU"
     typed("runai delete half quarter -p team-a")
     until(lambda: not holders(), "it is given back")
+
+
+RANGE = {"limits": [{"type": "Container", "default": {"memory": "256Mi", "cpu": "800m"}}]}
+
+
+def test_cores_and_memory_of_a_container_change_without_a_restart(cluster, typed):
+    """A limit that the namespace sets moves along; the control group of the container has it."""
+    with suppress(Answered):  # another test may have had it
+        cluster.add_namespace("runai-team-a")
+    name = "/api/v1/namespaces/runai-team-a/limitranges"
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"}, "spec": RANGE}
+    cluster.request("POST", name, body)
+
+    def groups():
+        script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares"
+        return [int(line) for line in typed(f"runai exec sized -p team-a -- sh -c '{script}'").split()]
+
+    def why():
+        return typed("pliant why sized -p team-a")
+
+    try:
+        stays = 'trap "exit 0" TERM; while :; do sleep 0.2; done'
+        words = "-i localhost/job:1 --cpu 0.1 --memory 64Mi -p team-a"
+        typed(f"runai submit sized {words} --command -- sh -c '{stays}'")
+        until(lambda: phase(typed, "sized") == "Running", "it runs")
+        until(lambda: groups() == [256 * 2**20, 102], "its group says what it began with")
+        typed("pliant resize sized -p team-a --cpu 0.2 --memory 128Mi")
+        until(lambda: groups() == [320 * 2**20, 204], "its group says what it has now")
+        until(
+            lambda: "has 0.2 core and 128Mi of memory now" in typed("runai describe job sized -p team-a"),
+            "it is told",
+        )
+        (pod,) = pods(cluster)
+        (main,) = pod["status"]["containerStatuses"]
+        assert main["restartCount"] == 0
+    finally:
+        cluster.request("DELETE", f"{name}/limits")
+
+
+REFUSED = (
+    ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, {}, "contradict each other"),
+    ({"gpu-fraction": "0.5"}, {"limits": {"nvidia.com/gpu": "1"}}, "asks for nvidia.com/gpu and"),
+    ({"gpu-memory": "some"}, {}, "MiB or an amount"),
+)
+
+
+@pytest.mark.parametrize("typed", ["--tls"], indirect=True)
+def test_pods_that_others_make_get_a_part_of_a_gpu(cluster, typed, stage):
+    """Pliant's webhook gives them the library, and refuses what contradicts itself."""
+
+    def make(name, notes, resources):
+        metadata = {"name": name, "annotations": notes}
+        asked = {"requests": {"cpu": "100m"}, **resources}
+        container = {"name": "train", "image": "localhost/job:1", "resources": asked}
+        container["command"] = ["sh", "-c", f'trap "exit 0" TERM; {probes}; while :; do sleep 0.2; done']
+        spec = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
+        spec["terminationGracePeriodSeconds"] = 1
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        cluster.request("POST", PODS, body)
+
+    def shown(name):
+        try:
+            lines = cluster.kubectl("logs", "--namespace", "runai-team-a", name).splitlines()
+        except subprocess.CalledProcessError:
+            return []  # its container has not begun
+        words = [line.split() for line in lines]
+        return [int(it[2]) for it in words if it[0] == "total" or it[0].startswith("fill")]
+
+    url = json.loads((stage.state / "server.json").read_text())["url"]
+    ca = next(stage.state.rglob("trusted.pem"))
+    configuration = typed(f"pliant cluster webhook --url {url} --ca {ca}")
+    (stage.folder / "webhook.yaml").write_text(configuration)
+    cluster.kubectl("apply", "-f", str(stage.folder / "webhook.yaml"))
+    with suppress(Answered):  # another test may have had it
+        cluster.add_namespace("runai-team-a")
+    probes = f"PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES {PROBE}"
+    try:
+        for notes, resources, said in REFUSED:
+            with pytest.raises(Answered, match=said):
+                make("refused", notes, resources)
+        make("half", {"gpu-fraction": "0.5"}, {})
+        make("memory", {"gpu-memory": "4096"}, {})
+        for name, size in (("half", 8 * GIB), ("memory", 4 * GIB)):
+            until(lambda name=name: len(shown(name)) == 2, f"the probe of {name} is done")
+            assert shown(name) == [size, size // STEP * STEP]
+        (holder,) = cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
+        assert holder["metadata"]["annotations"]["pliant/holds"].startswith(NAME)
+        items = {item["name"]: item for item in json.loads(typed("runai list -A -o json"))}
+        assert {name: item["phase"] for name, item in items.items()} == dict.fromkeys(
+            ("half", "memory"), "Running"
+        )
+    finally:
+        cluster.kubectl("delete", "-f", str(stage.folder / "webhook.yaml"))
+        cluster.kubectl(
+            "delete", "pod", "--namespace", "runai-team-a", "half", "memory", "--ignore-not-found"
+        )
+    until(lambda: not json.loads(typed("runai list -A -o json")), "Pliant has nothing of them any more")
 
 
 WAITS = "go() { until [ -e /tmp/$1 ]; do sleep 0.1; done; echo; }; (go first; go second; go third)"

@@ -540,7 +540,10 @@ def counts(row):
     [
         ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, 0, "contradict each other"),
         ({"gpu-fraction": "0.5"}, 1, "asks for nvidia.com/gpu and"),
-        ({"gpu-fraction": "0.5"}, 0, "only pods get that Pliant makes"),
+        ({"gpu-fraction": "0.5"}, 0, "created without Pliant's webhook"),
+        ({"gpu-fraction": "1.5"}, 0, "write a number between 0 and 1"),
+        ({"gpu-fraction": "much"}, 0, "write a number between 0 and 1"),
+        ({"gpu-memory": "0"}, 0, "MiB or an amount such as 5G"),
     ],
 )
 def test_annotations_that_cannot_be_meant(rig, notes, gpus, said):

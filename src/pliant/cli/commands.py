@@ -27,6 +27,7 @@ _SECTIONS = {
         "cancel": "pliant.cli.workloads.lifecycle:cancel",
         "suspend": "pliant.cli.workloads.lifecycle:suspend",
         "resume": "pliant.cli.workloads.lifecycle:resume",
+        "resize": "pliant.cli.workloads.resize:resize",
         "delete": "pliant.cli.workloads.lifecycle:delete",
         "share": "pliant.cli.workloads.share:share",
         "restore-files": "pliant.cli.workloads.trash:restore_files",

@@ -87,7 +87,6 @@ _INSTEAD = {
     "clone": "`pliant describe job {names}` to see its command, and submit it again",
     "requeue": "`pliant suspend {names}` and then `pliant resume {names}`",
     "rerun": "`pliant describe job {names}` to see its command, and submit it again",
-    "resize": "`pliant submit NAME -g GPUS --elastic -- COMMAND`",
     "restart *": "`pliant suspend {names}` and then `pliant resume {names}`",
     "retry": "`pliant describe job {names}` to see its command, and submit it again",
     "rm": "`pliant delete {names}`",

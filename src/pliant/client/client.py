@@ -207,6 +207,15 @@ class Client(Administration):
         found = self._http.call("POST", f"{_workload(workload_id)}/signal", query=[("number", number)])
         return int(found["tasks"])
 
+    def refit(
+        self, workload_id: str, *, cpu: float | None = None, memory: str | None = None, group: str = ""
+    ) -> WorkloadItem:
+        """Change cores and memory of its tasks, or of those of one group, while they run."""
+        given = {"cpuCoreRequest": cpu, "cpuMemoryRequest": memory, "taskGroup": group or None}
+        body = {key: value for key, value in given.items() if value is not None}
+        found = self._http.call("PUT", f"{_workload(workload_id)}/resources", body=body, repeatable=True)
+        return cast("WorkloadItem", found)
+
     def shared_with(self, workload_id: str) -> list[str]:
         """`project`, `user:NAME`: those who may read its log and files besides its owner."""
         found = self._http.call("GET", f"{_workload(workload_id)}/sharing")

@@ -39,7 +39,6 @@ from pliant.control.state.notices import take as take_notices
 from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptEnded, AttemptStarted, Fact, NodeLost, NodeSeen
-from pliant.model.order import Order
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
@@ -287,12 +286,12 @@ class Loop:
             decided = self._dialogue.answer(self._dialogue.patience(patience))
         else:
             self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
-        orders: list[Order] = []
+        orders = draft.orders
         if decided is not None:
             self.recorder.take(decided)
             if self._dialogue.fits(decided):
                 self.plan = decided.plan
-                orders = record_plan(state, decided.plan, draft, decided.cycle)
+                orders += record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
             conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)

@@ -24,6 +24,7 @@ from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.refit import Fitting, refit
 from pliant.control.usecases.roles import Roles
 from pliant.control.usecases.series import Series
 from pliant.control.usecases.streams import Streams
@@ -163,6 +164,12 @@ class Service(Streams, Tuning):
             return made
 
         return self._loop.call(run)
+
+    def refit(self, identity: str, fitting: Fitting, user: str) -> Workload:
+        """Change its cores and memory; what runs goes on, with more or less of them."""
+        return self._loop.call(
+            lambda draft: refit(self._loop.state, self._own(identity), fitting, user, draft)
+        )
 
     def _recount(self, made: Workload, tasks: Iterable[Task], draft: Draft) -> None:
         """As many tasks as its groups say. One that comes back goes on with the number of its attempts."""

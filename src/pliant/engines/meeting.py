@@ -63,6 +63,31 @@ def variables(
     return env
 
 
+def mpi_variables(hosts: str, hydra: str, agent: str) -> dict[str, str]:
+    """By which the launcher's mpirun, of Open MPI 4 and 5 or with Hydra, starts ranks inside the workers by
+    `agent`, where elsewhere it would use ssh."""
+    return {
+        "OMPI_MCA_orte_default_hostfile": hosts,
+        "OMPI_MCA_plm_rsh_agent": agent,
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "PRTE_MCA_prte_default_hostfile": hosts,
+        "PRTE_MCA_plm_ssh_agent": agent,
+        "HYDRA_HOST_FILE": hydra,
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": agent,
+        "HYDRA_ENV": "none",  # ranks have the worker's environment, not the launcher's
+    }
+
+
+def hostfiles(workload: Workload, present: Sequence[str], host_of: HostOf) -> dict[str, str]:
+    """Its workers, in the words of Open MPI and of Hydra."""
+    hosts = [host_of(name) for name in present if name.startswith(f"{WORKER}-")]
+    return {
+        "hostfile": "".join(f"{host} slots={workload.slots}\n" for host in hosts),
+        "hostfile.hydra": "".join(f"{host}:{workload.slots}\n" for host in hosts),
+    }
+
+
 def leader(workload: Workload) -> str:
     """The task of rank 0."""
     return f"{next(group for group in workload.groups if group.max).name}-0"

@@ -41,6 +41,17 @@ class AttemptResized:
     attempt: AttemptId
     shares: tuple[Share, ...]
     at: int
+    cpu: int | None = None  # millicores that it takes now; None: as before
+    memory: int | None = None  # bytes, likewise
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeDenied:
+    """A live attempt does not have the cores and memory that were ordered for it."""
+
+    attempt: AttemptId
+    said: str  # why, for people
+    later: bool  # it gets them as soon as its node can give them
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +77,13 @@ class WorkListed:
 
 
 Fact = (
-    NodeSeen | NodeLost | AttemptStarted | AttemptEnded | AttemptResized | WorkFound | WorkGone | WorkListed
+    NodeSeen
+    | NodeLost
+    | AttemptStarted
+    | AttemptEnded
+    | AttemptResized
+    | ResizeDenied
+    | WorkFound
+    | WorkGone
+    | WorkListed
 )

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pliant.wire.limits import Length, Word
+from pliant.wire.limits import Amount, Length, Word
 
 
 class Page(TypedDict):
@@ -328,6 +328,14 @@ class Sharing(TypedDict):
     """Those who may read the log and the files of a workload besides its owner."""
 
     sharedWith: Annotated[list[Word], Length(64)]  # project | user:NAME
+
+
+class Fitting(TypedDict, total=False):
+    """What each task gets from now on; what is left out stays."""
+
+    cpuCoreRequest: Amount
+    cpuMemoryRequest: Word
+    taskGroup: Word  # of a workload with several; empty: all of them
 
 
 class BatchDone(TypedDict):

@@ -15,3 +15,30 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
+{{/* The API server asks the server that leads about pods with a part of a GPU; `pliant cluster webhook` says the same. */}}
+{{- define "pliant.webhook" }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: {{ include "pliant.name" .top }}
+  labels: {{- include "pliant.labels" .top | nindent 4 }}
+webhooks:
+- name: pods.pliant.dev
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service: {name: {{ include "pliant.name" .top }}, namespace: {{ .top.Release.Namespace }}, port: {{ .top.Values.service.port }}, path: /kubernetes/pods}
+    {{- with .bundle }}
+    caBundle: {{ . }}
+    {{- end }}
+  rules:
+  - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE], scope: Namespaced}
+  matchConditions:
+  - {name: scheduler, expression: "object.spec.schedulerName == '{{ .top.Values.schedulerName }}'"}
+  - name: part
+    expression: >-
+      has(object.metadata.annotations) &&
+      ('gpu-fraction' in object.metadata.annotations || 'gpu-memory' in object.metadata.annotations)
+  sideEffects: None
+  failurePolicy: Fail
+  timeoutSeconds: 5
+{{- end }}

@@ -18,9 +18,11 @@ from pliant.control.submit.placing import named_within
 from pliant.control.submit.sequence import DependencyAsk, Start, indexes_of
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.control.submit.variables import Variables
+from pliant.control.usecases.refit import Fitting
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 from pliant.wire import submission as wire
+from pliant.wire.workload import Fitting as FittingItem
 
 WITHOUT_EFFECT = frozenset(
     {"spec.compute.cpuCoreLimit", "spec.compute.cpuMemoryLimit", "spec.compute.largeShmRequest"}
@@ -123,32 +125,37 @@ def _needing(asked: Submission, compute: wire.Compute) -> Submission:
     )
 
 
-def _milli(compute: wire.Compute, field: str) -> int | None:
+def parse_fitting(body: FittingItem) -> Fitting:
+    cpu, memory = _milli(body, "cpuCoreRequest", ""), _bytes(body, "cpuMemoryRequest", "")
+    return Fitting(cpu, memory, body.get("taskGroup", ""))
+
+
+COMPUTE = "spec.compute."
+
+
+def _milli(compute: Mapping[str, Any], name: str, within: str = COMPUTE) -> int | None:
     """Thousandths, if there are no smaller parts."""
-    value = compute.get(field)
+    field = within + name
+    value = compute.get(name)
     if value is None:
         return None
     milli = Decimal(repr(value)) * 1000
     if milli != milli.to_integral_value():
-        raise BadRequest(
-            f"spec.compute.{field} is {value!r}: at most three decimals are possible.",
-            field=f"spec.compute.{field}",
-        )
+        raise BadRequest(f"{field} is {value!r}: at most three decimals are possible.", field=field)
     return int(milli)
 
 
-def _bytes(compute: wire.Compute, field: str) -> int | None:
-    value = compute.get(field)
+def _bytes(compute: Mapping[str, Any], name: str, within: str = COMPUTE) -> int | None:
+    field = within + name
+    value = compute.get(name)
     if value is None:
         return None
     try:
         amount = parse_bytes(str(value))
     except ValueError as error:
-        raise BadRequest(f"spec.compute.{field}: {error}.", field=f"spec.compute.{field}") from error
+        raise BadRequest(f"{field}: {error}.", field=field) from error
     if amount >= 2**62:
-        raise BadRequest(
-            f"spec.compute.{field}: {value} is larger than any machine.", field=f"spec.compute.{field}"
-        )
+        raise BadRequest(f"{field}: {value} is larger than any machine.", field=field)
     return amount
 
 

@@ -17,6 +17,7 @@ from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.requests.completion import PLURALS
+from pliant.api.requests.parse_submission import parse_fitting
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import EVENTS, event_item, outcome_item, record_item
@@ -39,6 +40,7 @@ from pliant.wire.workload import (
     BatchDone,
     Counted,
     EventList,
+    Fitting,
     Outcome,
     ProgressHistory,
     RecordList,
@@ -267,6 +269,17 @@ def share(identity: str, body: Received[Sharing], here: Here, caller: Caller) ->
             "Logs and files are shared by a role in the project here.", "See: pliant access-rule create"
         )
     return answer({"sharedWith": list(here.service.share(identity, body["sharedWith"], caller.user).shared)})
+
+
+@router.put(
+    "/{identity}/resources", dependencies=[needs("workloads:update", workload)], **answers(200, WorkloadItem)
+)
+def refit(identity: str, body: Received[Fitting], here: Here, caller: Caller) -> Response:
+    """Give its tasks other cores and memory. What runs goes on; one that is suspended starts with them."""
+    find(here, identity)
+    here.service.refit(identity, parse_fitting(body), caller.user)
+    renderer = here.renderer(caller)
+    return answer(renderer.workload(find(here, identity, renderer.board)))
 
 
 def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:

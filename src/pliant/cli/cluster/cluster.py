@@ -22,6 +22,7 @@ cluster = LazyGroup(
             "settings": "pliant.cli.cluster.settings:settings",
             "events": "pliant.cli.cluster.settings:events",
             "crds": "pliant.cli.cluster.cluster:crds",
+            "webhook": "pliant.cli.cluster.webhook:webhook",
         }
     },
     name="cluster",

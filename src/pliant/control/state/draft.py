@@ -7,6 +7,7 @@ from pliant.control.ports import Batch, Remembered, Row
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
+from pliant.model.order import Order
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.sched.plan import Plan
@@ -24,6 +25,8 @@ class Draft:
     events: list[Event] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    """Of people, not of the plan: sent once the rest is on disk."""
     when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
     """Run with the whole draft once the cycle's plan is made, before anything is committed."""
 
@@ -72,6 +75,7 @@ class Draft:
         self.events += other.events
         self.settings |= other.settings
         self.audit += other.audit
+        self.orders += other.orders
         self.when_decided += other.when_decided
 
     @property

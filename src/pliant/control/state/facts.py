@@ -19,6 +19,7 @@ from pliant.model.fact import (
     Fact,
     NodeLost,
     NodeSeen,
+    ResizeDenied,
     WorkFound,
     WorkGone,
     WorkListed,
@@ -27,6 +28,8 @@ from pliant.model.identity import OWNER_GONE
 from pliant.model.machine import Placement
 from pliant.model.quantity import format_duration
 from pliant.model.reason import NodeLost as PlaceLost
+from pliant.model.reason import NotResized
+from pliant.model.reason.base import amount
 from pliant.model.tenancy import Project, Queue
 from pliant.model.workload import AttemptId, Desired, Exit, Task, TaskPhase, Workload
 
@@ -62,18 +65,49 @@ class FactBook:
                 self.imports.gone(identity, draft)
             case WorkListed(engine=engine, workloads=there):
                 self.imports.listed(engine, there, draft)
-            case AttemptResized(attempt=attempt, shares=shares):
-                task = self._present(attempt)
-                if task is not None and task.carries is not None:
-                    carries = replace(task.carries, shares=shares)
-                    self._state.put(draft, replace(task, carries=carries))
-                    row = self._state.attempts.get(attempt)
-                    if row is not None:
-                        held = row.held(draft.now)
-                        self._usage.resized(row, draft)
-                        row = replace(row, placement=carries, resized=draft.now, held_before=held)
-                        self._state.put(draft, row)
-                    self._vacated(attempt, task.carries, carries, draft)
+            case AttemptResized():
+                self._resized(fact, draft)
+            case ResizeDenied():
+                self._denied(fact, draft)
+
+    def _resized(self, fact: AttemptResized, draft: Draft) -> None:
+        attempt, task = fact.attempt, self._present(fact.attempt)
+        if task is None or task.carries is None:
+            return
+        before, claims = task.carries, task.claims
+        cpu = before.cpu if fact.cpu is None else fact.cpu
+        memory = before.memory if fact.memory is None else fact.memory
+        carries = replace(before, shares=fact.shares, cpu=cpu, memory=memory)
+        origin = self._state.world.workloads[attempt.workload].origin
+        if (
+            claims is not None and origin is not None and origin.makes
+        ):  # its maker alone says what it asks for
+            claims = replace(claims, cpu=cpu, memory=memory)
+        self._state.put(draft, replace(task, claims=claims, carries=carries))
+        row = self._state.attempts.get(attempt)
+        if row is not None and fact.shares == before.shares:
+            self._state.put(draft, replace(row, placement=carries))
+        elif row is not None:
+            held = row.held(draft.now)
+            self._usage.resized(row, draft)
+            self._state.put(draft, replace(row, placement=carries, resized=draft.now, held_before=held))
+        self._vacated(attempt, before, carries, draft)
+        if (before.cpu, before.memory) != (cpu, memory):
+            self._state.reasons.pop(attempt.workload, None)
+            said = f"{attempt.task} has {amount('cpu', cpu)} and {amount('memory', memory)} now."
+            draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
+
+    def _denied(self, fact: ResizeDenied, draft: Draft) -> None:
+        attempt, task = fact.attempt, self._present(fact.attempt)
+        if task is None or task.claims is None:
+            return
+        claims = task.claims
+        reason = NotResized(task.name, claims.node, claims.cpu, claims.memory, fact.later, fact.said)
+        if self._state.reasons.get(attempt.workload) != reason:
+            self._state.reasons[attempt.workload] = reason
+            self._state.touched.add(attempt.workload)
+            words = reason.text(draft.now)
+            draft.event(attempt.workload, EventKind.WARNING, words, who="engine", reason=reason)
 
     def _vacated(self, attempt: AttemptId, before: Placement, after: Placement, draft: Draft) -> None:
         gone = [gpu for gpu in before.uuids if gpu not in after.uuids]

@@ -17,6 +17,7 @@ from lightkube.resources.core_v1 import (
     Pod,
     PodBinding,
     PodEviction,
+    PodResize,
     PodStatus,
     Secret,
     Service,
@@ -24,8 +25,9 @@ from lightkube.resources.core_v1 import (
 from lightkube.types import PatchType
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, WORKLOAD
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, DEVICES, FINALIZER, GPU_CONF, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
+from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId
 
@@ -113,14 +115,16 @@ class Cluster:
             if status_of(error) != 409:
                 raise
 
-    def claim(self, pod: Seen, attempt: AttemptId, gpus: Sequence[str]) -> Seen | None:
+    def claim(
+        self, pod: Seen, attempt: AttemptId, gpus: Sequence[str], notes: Mapping[str, str]
+    ) -> Seen | None:
         """The pod, which somebody else made, as that attempt; None if it has changed or gone meanwhile."""
         change = {
             "metadata": {
                 "uid": pod.uid,
                 "resourceVersion": pod.version,
                 "labels": {CLUSTER: self.name, WORKLOAD: attempt.workload},
-                "annotations": {ATTEMPT: str(attempt), GPUS: ",".join(gpus)},
+                "annotations": {**notes, ATTEMPT: str(attempt), GPUS: ",".join(gpus)},
                 "finalizers": [*pod.finalizers, FINALIZER],
             }
         }
@@ -133,10 +137,10 @@ class Cluster:
                 return None
             raise
 
-    def take(self, pod: Seen, attempt: AttemptId, place: Placement) -> Seen | None:
+    def take(self, pod: Seen, attempt: AttemptId, place: Placement, more: Mapping[str, str]) -> Seen | None:
         """As `claim` and `bind` in one request; None if it is gone or bound. An API server before 1.35 leaves
         out the labels of a binding, so the annotations say whose it is."""
-        notes = {CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
+        notes = {**more, CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
         labels = {CLUSTER: self.name, WORKLOAD: attempt.workload}
         metadata = {"name": pod.name, "uid": pod.uid, "annotations": notes, "labels": labels}
         try:
@@ -145,7 +149,9 @@ class Cluster:
             if status_of(error) in (404, 409):
                 return None
             raise
-        return replace(pod, node=place.node, cluster=self.name, attempt=attempt, gpus=place.uuids)
+        devices, conf = tuple(filter(None, more.get(DEVICES, "").split(","))), more.get(GPU_CONF, "")
+        ours = replace(pod, cluster=self.name, attempt=attempt, gpus=place.uuids)
+        return replace(ours, node=place.node, devices=devices, conf=conf)
 
     def annotate(self, pod: Seen, notes: Mapping[str, str]) -> None:
         change = {"metadata": {"uid": pod.uid, "annotations": dict(notes)}}
@@ -155,6 +161,38 @@ class Cluster:
             ),
             pod,
         )
+
+    def resize(self, pod: Seen, cpu: int, memory: int) -> None:
+        """Have its main container ask for that. A limit that somebody has set on it moves along.
+
+        Raises Refused.
+        """
+        found = missing(lambda: self.client.get(Pod, pod.name, namespace=pod.namespace))
+        if found is None or found.spec is None:
+            return
+        main = next(each for each in found.spec.containers if each.name == pod.main)
+        limits = (main.resources and main.resources.limits) or {}
+        more = {"cpu": cpu - pod.asked[0], "memory": memory - pod.asked[1]}
+        moved = {
+            **({"cpu": f"{millicores_of(limits['cpu']) + more['cpu']}m"} if "cpu" in limits else {}),
+            **({"memory": str(bytes_of(limits["memory"]) + more["memory"])} if "memory" in limits else {}),
+        }
+        asked = {"requests": {"cpu": f"{cpu}m", "memory": str(memory)}, "limits": moved}
+        change = {
+            "metadata": {"uid": pod.uid},
+            "spec": {"containers": [{"name": pod.main, "resources": asked}]},
+        }
+        try:
+            self.client.patch(
+                PodResize, pod.name, change, namespace=pod.namespace, patch_type=PatchType.STRATEGIC
+            )
+        except ApiError as error:
+            code, why = status_of(error), (error.status.message or "").rstrip(".")
+            if code == 404 and self.look(pod) is not None:
+                why = "this API server cannot change pods that run; Kubernetes can from version 1.33 on"
+            elif code not in (400, 403, 404, 422):
+                raise
+            raise Refused(f"{why}.") from error
 
     def explain(self, pod: Seen, reason: str, why: str) -> None:
         """Say in its conditions why it is not bound."""

@@ -30,7 +30,7 @@ from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
-from pliant.model.fact import AttemptEnded, AttemptResized, Fact
+from pliant.model.fact import AttemptEnded, Fact
 from pliant.model.machine import Placement
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
@@ -180,10 +180,10 @@ class KubeEngine(Afar):
             self._look_at(order.attempt)
 
     def resize(self, order: Resize) -> None:
-        """A pod has the devices that it was created with: it says so."""
         run = self._runs.get(order.attempt)
-        if order.epoch >= self._epoch and run is not None and run.order is not None and run.exit is None:
-            self._report(AttemptResized(order.attempt, run.order.placement.shares, self._clock()))
+        if order.epoch >= self._epoch and run is not None and run.exit is None:
+            self._steps.resize(run, order.placement)
+            self._look_at(order.attempt)
 
     def recorded(self, attempt: AttemptId) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pliant.control.ports import Engine
 from pliant.engines.kube.names import SCHEDULER
@@ -70,6 +70,13 @@ def kube_engine(
         sharing=sharing,
         images=pulled,
     )
+
+
+def kube_admission(scheduler: str, image: str) -> "Callable[[dict[str, Any]], dict[str, Any]]":
+    """What answers the API server when it is asked about a pod that is to be created."""
+    from pliant.engines.kube.admission import admit
+
+    return lambda review: admit(review, scheduler or SCHEDULER, image)
 
 
 def _named(pair: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from lightkube.models.core_v1 import NodeAffinity, NodeSelectorRequirement, PodSpec
 from lightkube.models.core_v1 import Toleration as KubeToleration
@@ -9,8 +10,9 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.engines.kube.names import PREFIX
 from pliant.engines.kube.pods import Seen, ms_of
+from pliant.engines.kube.worn import WORN
 from pliant.model.affinity import Affinity, Effect, Operator, Preference, Term, Toleration
-from pliant.model.quantity import GPU
+from pliant.model.quantity import GPU, parse_bytes
 from pliant.model.workload import Launch, Request
 
 PROJECT = ("pliant/project", "runai/queue", "kai.scheduler/queue")
@@ -107,12 +109,12 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
         OwnerRef(owner.apiVersion, owner.kind, owner.name, owner.uid) if owner else None,
         labels.get(PART, ""),
         together,
-        _role(labels) or (_shape(seen) if together is not None else TASK),
+        _role(labels) or (_shape(_request(seen, notes)) if together is not None else TASK),
         _first(labels, PROJECT) or _project_of(seen.namespace),
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
         labels.get(PREEMPTIBLE, "true") != "false",
-        Request(devices=seen.amount.gpu // GPU, cpu=seen.amount.cpu, memory=seen.amount.memory),
+        _request(seen, notes),
         Launch(spec.containers[0].image or "", grace=1000 * (spec.terminationGracePeriodSeconds or 30)),
         _affinity(spec),
         tuple(map(_toleration, spec.tolerations or ())),
@@ -137,10 +139,60 @@ def _pod_group(labels: Mapping[str, str], spec: PodSpec) -> GroupRef | None:
     return GroupRef(PLUGINS, labels[POD_GROUP]) if labels.get(POD_GROUP) else None
 
 
-def _shape(seen: Seen) -> str:
+def part_of(notes: Mapping[str, str]) -> tuple[int, int] | None:
+    """Thousandths of a GPU, or bytes of its memory, that annotations ask for; None: no part of one.
+
+    Raises ValueError.
+    """
+    if FRACTION in notes:
+        milli = Decimal(notes[FRACTION]) * 1000
+        if not (0 < milli < GPU and milli == milli.to_integral_value()):
+            raise ValueError
+        return int(milli), 0
+    if FRACTION_MEMORY in notes:
+        text = notes[FRACTION_MEMORY]
+        memory = parse_bytes(f"{text}Mi" if text.isdecimal() else text)
+        if not 0 < memory < 2**62:
+            raise ValueError
+        return GPU, memory
+    return None
+
+
+def contradiction(notes: Mapping[str, str], *, asks: bool) -> str:
+    """Why nobody could give what these annotations ask for; empty if somebody could. `asks`: its containers
+    ask for whole GPUs."""
+    named = [name for name in (FRACTION, FRACTION_MEMORY) if name in notes]
+    if len(named) == 2:
+        return (
+            f"Its annotations {FRACTION} and {FRACTION_MEMORY} contradict each other: leave one of them out."
+        )
+    if named and asks:
+        return f"It asks for nvidia.com/gpu and, by annotation {named[0]}, for a part of one: choose one."
+    try:
+        part_of(notes)
+    except (ValueError, ArithmeticError):
+        return (
+            f"Its annotation {named[0]} is {notes[named[0]][:40]!r}: write a number between 0 and 1 with "
+            f"three decimals at most for {FRACTION}, MiB or an amount such as 5G for {FRACTION_MEMORY}."
+        )
+    return ""
+
+
+def _request(seen: Seen, notes: Mapping[str, str]) -> Request:
+    whole, cpu, memory = seen.amount.gpu // GPU, seen.amount.cpu, seen.amount.memory
+    part = None if contradiction(notes, asks=whole > 0) else part_of(notes)
+    if part is None:
+        return Request(devices=whole, cpu=cpu, memory=memory)
+    return Request(1, part[0], part[1], cpu, memory)
+
+
+def _shape(request: Request) -> str:
     """Pods of a PodGroup that ask for the same are equal tasks; nothing else tells them apart."""
-    amount = seen.amount
-    return f"gpu{amount.gpu // GPU}-cpu{amount.cpu}m-memory{amount.memory >> 20}mi"
+    if request.gpu_memory:
+        gpus = f"-{request.gpu_memory >> 20}mi"
+    else:
+        gpus = f"{request.devices}" if request.portion == GPU else f"-{request.portion}m"
+    return f"gpu{gpus}-cpu{request.cpu}m-memory{request.memory >> 20}mi"
 
 
 def _project_of(namespace: str) -> str:
@@ -154,17 +206,12 @@ def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec
             f"Its label names project {named}, its namespace belongs to project {own}: "
             "leave the label out, or create the pod in another namespace."
         )
-    parts = [name for name in (FRACTION, FRACTION_MEMORY) if name in notes]
-    if len(parts) == 2:
+    if why := contradiction(notes, asks=seen.amount.gpu > 0):
+        return why
+    if part_of(notes) is not None and all(each.name != WORN for each in spec.volumes or ()):
         return (
-            f"Its annotations {FRACTION} and {FRACTION_MEMORY} contradict each other: leave one of them out."
-        )
-    if parts and seen.amount.gpu:
-        return f"It asks for nvidia.com/gpu and, by annotation {parts[0]}, for a part of one: choose one."
-    if parts:
-        return (
-            f"Annotation {parts[0]} asks for a part of a GPU, which only pods get that Pliant makes: "
-            "remove it and ask for nvidia.com/gpu: 1, or submit the job with pliant submit --gpu 0.5."
+            "It asks for a part of a GPU, and was created without Pliant's webhook, which gives it what it "
+            "needs: `pliant cluster webhook --help` says how to install it. Then create the pod again."
         )
     affinity = spec.affinity
     for what, asked in (

@@ -197,14 +197,23 @@ class Parts:
         }
         return {"metadata": metadata, "spec": spec}
 
-    def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
-        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
+    def notes(self, order: Start, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What the annotations of a pod that wears the library say then. Raises Refused."""
+        conf, uuids = self._conf(order, given), ",".join(given.values())
+        return {GPU_CONF: conf, PRELOAD: f"{INSIDE}/{LIBRARY}\n", DEVICES: uuids}
+
+    def _conf(self, order: Start, given: Mapping[str, str]) -> str:
         assert self._sharing is not None
         try:
             memory = {device: self._memory(order.placement.node, device) for device in given}
-            conf = self._sharing.conf(order, given, memory, LEDGER)
+            return self._sharing.conf(order, given, memory, LEDGER)
         except ValueError as error:
             raise Refused(f"no part of a GPU of node {order.placement.node}: {error}") from error
+
+    def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
+        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
+        assert self._sharing is not None
+        conf = self._conf(order, given)
         uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
         inside = f"{INSIDE}/{LIBRARY}"
         pod["metadata"]["annotations"] |= {GPU_CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lightkube.models.core_v1 import Container, ContainerStatus, PodStatus
+from lightkube.models.core_v1 import Container, ContainerStatus, PodStatus, ResourceRequirements
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
+from pliant.engines.kube import mpi
 from pliant.engines.kube.names import (
     AGENT,
     ALLOCATION,
@@ -110,6 +111,10 @@ class Seen:
     conf: str  # what its gpu.conf is to say; empty: it has no parts of GPUs
     kept: bool  # the agent of its node writes that file
     agent: bool  # it is the agent of its node, if its namespace may have one, and is ready
+    asked: tuple[int, int]  # millicores and bytes that its main container asks for
+    granted: tuple[int, int] | None  # those that it has; None: its node has not said
+    delay: str  # why it does not have what it asks for, for people
+    infeasible: bool  # its node can never give it that
 
     @property
     def lives(self) -> bool:
@@ -133,6 +138,8 @@ def seen(pod: Pod) -> Seen:
     main = next((each for each in statuses if each.name == name), None)
     state = main.state if main is not None else None
     running, waiting = state and state.running, state and state.waiting
+    delay, infeasible = _resize(pod)
+    task = next(each for each in spec.containers if each.name == name)
     over = phase in ("Succeeded", "Failed")
     deleting = metadata.deletionTimestamp is not None
     return Seen(
@@ -143,7 +150,7 @@ def seen(pod: Pod) -> Seen:
         cluster,
         _attempt_of(attempt) if attempt and cluster else None,
         tuple(filter(None, notes.get(GPUS, "").split(","))),
-        _amount(spec.containers, spec.initContainers or [], spec.overhead or {}),
+        _amount(spec.containers, spec.initContainers or [], spec.overhead or {}, statuses, infeasible),
         over,
         deleting,
         deleting and metadata.deletionGracePeriodSeconds == 0,
@@ -162,12 +169,30 @@ def seen(pod: Pod) -> Seen:
         notes.get(GPU_CONF, ""),
         AGENT in notes,
         AGENT in labels and not over and _ready(status),
+        _fitting(task.resources),
+        _fitting(main.resources) if main is not None and main.resources is not None else None,
+        delay,
+        infeasible,
     )
 
 
 def _ready(status: PodStatus | None) -> bool:
     conditions = (status and status.conditions) or []
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def _fitting(asked: ResourceRequirements | None) -> tuple[int, int]:
+    found = _resources((asked and asked.requests) or {})
+    return found.cpu, found.memory
+
+
+def _resize(pod: Pod) -> tuple[str, bool]:
+    """Why its node has not given its containers what they ask for by now; whether it never will."""
+    for each in (pod.status and pod.status.conditions) or []:
+        if each.type == "PodResizePending" or (each.type == "PodResizeInProgress" and each.reason == "Error"):
+            said = (each.message or each.reason or "its node has not said why").rstrip(".")
+            return f"{said}.", each.reason == "Infeasible"
+    return "", False
 
 
 def _attempt_of(text: str) -> AttemptId | None:
@@ -200,9 +225,25 @@ def _end(main: ContainerStatus | None, message: str) -> End:
     return End(at, None if killed else done.exitCode, killed, done.reason == "OOMKilled")
 
 
-def _amount(containers: list[Container], before: list[Container], overhead: Mapping[str, str]) -> Resources:
-    """The sum of its containers, or the largest of those that run before them, if that is more."""
+def _amount(
+    containers: list[Container],
+    before: list[Container],
+    overhead: Mapping[str, str],
+    statuses: list[ContainerStatus],
+    infeasible: bool,
+) -> Resources:
+    """The sum of its containers, or the largest of those that run before them, if that is more. Of one whose
+    cores or memory are changing, the larger amount; only what it has if it can never get what it asks for."""
     total = [_asked(each) for each in (*containers, *(each for each in before if each.restartPolicy))]
+    has = {each.name: _resources((each.resources and each.resources.requests) or {}) for each in statuses}
+    for at, each in enumerate(containers):
+        if (now := has.get(each.name)) is not None and now != total[at] and (now.cpu or now.memory):
+            most = (
+                now
+                if infeasible
+                else Resources(0, max(now.cpu, total[at].cpu), max(now.memory, total[at].memory))
+            )
+            total[at] = Resources(total[at].gpu, most.cpu, most.memory)
     alone = [_asked(each) for each in before if not each.restartPolicy]
     gpus, cpu, memory = (
         max(sum(one), *most, 0) for one, most in zip(_columns(total), _columns(alone), strict=True)
@@ -319,7 +360,10 @@ def _join(pod: dict[str, Any], order: Start, document: Document) -> None:
     if order.workload.framework:
         name, task = meeting_name(order.workload.id), order.attempt.task
         spec |= {"hostname": task, "subdomain": name}
-        env |= variables(order.workload, task, present(document), PORT, lambda each: f"{each}.{name}")
+        there, host = present(document), lambda each: f"{each}.{name}"
+        env |= variables(order.workload, task, there, PORT, host)
+        if order.workload.framework == "MPI":
+            env |= mpi.join(pod, order.workload, task, there, host)
         main["envFrom"] = [*main.get("envFrom", ()), {"secretRef": {"name": name}}]
     main["env"] += [{"name": key, "value": value} for key, value in env.items()]
     shown = {"path": "allocation.json", "fieldRef": {"fieldPath": f"metadata.annotations['{ALLOCATION}']"}}

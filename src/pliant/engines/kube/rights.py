@@ -36,6 +36,7 @@ RIGHTS = (
     Right("", "pods/binding", ("create",), "placement"),
     Right("", "pods/eviction", ("create",), "stopping, with disruption budgets kept"),
     Right("", "pods/status", ("patch",), "why a pod waits"),
+    Right("", "pods/resize", ("patch",), "cores and memory of pods that run"),
     Right("", "pods/log", ("get",), "pliant logs"),
     Right("", "pods/exec", ("get", "create"), "pliant exec, reports of jobs, memory that is lent"),
     Right("", "pods/portforward", ("get", "create"), "pliant port-forward"),

@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pliant.control.ports import Sink
@@ -14,7 +14,7 @@ from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
-from pliant.model.fact import AttemptEnded, AttemptStarted
+from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, ResizeDenied
 from pliant.model.machine import Placement
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Exit
@@ -56,6 +56,8 @@ class Run:
     tries: int = 0  # looks for a pod that somebody else is to make
     document: Document | None = None  # what its workload has, as it was told last
     shown: Document | None = None  # what its pod shows of that
+    fitting: tuple[int, int] | None = None  # millicores and bytes that were ordered and not confirmed
+    delay: str = ""  # why, as it was told last
     answers: int = 0  # orders that came after the end and have not been answered with it
 
 
@@ -144,6 +146,7 @@ class Steps:
                 return None
             grace = seconds(run.grace or 0) if pod.node else 0
             return LOOK if self._cluster.evict(pod, grace) else BUDGET
+        self._fit(run, pod)
         if pod.node and not pod.deleting and self._parts.lost(run.place, pod):
             self._cluster.evict(pod, GRACE)  # others may get what it uses a part of
             return LOOK
@@ -153,6 +156,41 @@ class Steps:
             self._cluster.bind(pod, run.order.placement.node)
             return LOOK
         return None
+
+    def resize(self, run: Run, place: Placement) -> None:
+        """A pod has the devices that it was created with, and says so; cores and memory change."""
+        if place.shares != run.place.shares:
+            self._sink(AttemptResized(run.id, run.place.shares, self._clock()))
+        run.fitting, run.delay = (place.cpu, place.memory), ""
+
+    def _fit(self, run: Run, pod: Seen) -> None:
+        """The next step to the cores and memory that were ordered, or what has come of it."""
+        wanted = run.fitting
+        if pod.found:  # its maker alone says what it asks for
+            if (
+                pod.node
+                and run.place.node
+                and (pod.amount.cpu, pod.amount.memory) != (run.place.cpu, run.place.memory)
+            ):
+                self._fits(run, pod.amount.cpu, pod.amount.memory)
+        elif wanted is None or pod.since is None or pod.deleting:
+            return
+        elif pod.asked != wanted:
+            try:
+                self._cluster.resize(pod, *wanted)
+            except Refused as error:
+                run.fitting = None  # the next order tries again
+                self._sink(ResizeDenied(run.id, str(error), later=False))
+        elif pod.granted == wanted:
+            run.fitting = None
+            self._fits(run, *wanted)
+        elif pod.delay and pod.delay != run.delay:
+            run.delay = pod.delay
+            self._sink(ResizeDenied(run.id, pod.delay, later=not pod.infeasible))
+
+    def _fits(self, run: Run, cpu: int, memory: int) -> None:
+        run.place = replace(run.place, cpu=cpu, memory=memory)
+        self._sink(AttemptResized(run.id, run.place.shares, self._clock(), cpu, memory))
 
     def end_stray(self, pod: Seen) -> float | None:
         """Of a pod that nobody knows; seconds until it is to be tried again."""
@@ -205,7 +243,16 @@ class Steps:
             return self._create(run, order)
         if self._parts.in_the_way(order.placement):
             return None
-        claimed = self._waiting.claim(order)
+        parts = in_parts(order.placement)
+        try:
+            given = self._parts.given(order) if parts else {}
+            if given is None:
+                return None
+            notes = self._parts.notes(order, given) if parts else {}
+        except Refused as error:
+            self._waiting.refuse(order.workload.id, f"{error}.")
+            raise
+        claimed = self._waiting.claim(order, notes)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
         return claimed

@@ -1,7 +1,7 @@
 """Pods of others that name us as their scheduler: they become workloads, grouped by who makes them."""
 
 import threading
-from collections.abc import Container, Hashable
+from collections.abc import Container, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from lightkube.resources.core_v1 import Pod
@@ -102,9 +102,16 @@ class WaitingPods:
             for uid in shrunk:
                 queue.add(uid)
 
-    def claim(self, order: Start) -> Seen | None:
-        """A pod for that start, marked with its attempt; None if none waits. One that stands alone is bound
-        too: no other could ever be taken for it, so it needs no finalizer."""
+    def refuse(self, workload: str, why: str) -> None:
+        """Tell its pods that they cannot be started."""
+        with self._lock:
+            pods = [it.pod for source in self._of(workload) for it in source.offers.values() if it.waits]
+        for pod in pods:
+            self._warn(pod, why)
+
+    def claim(self, order: Start, notes: Mapping[str, str]) -> Seen | None:
+        """A pod for that start, marked with its attempt and these annotations; None if none waits. One that
+        stands alone is bound too: no other could ever be taken for it, so it needs no finalizer."""
         group = order.attempt.task.rpartition("-")[0]
         with self._lock:
             waiting = self._waiting(order.workload.id, group)
@@ -116,9 +123,9 @@ class WaitingPods:
         claimed = None
         try:
             if alone:
-                claimed = self._cluster.take(chosen, order.attempt, order.placement)
+                claimed = self._cluster.take(chosen, order.attempt, order.placement, notes)
             else:
-                claimed = self._cluster.claim(chosen, order.attempt, order.placement.uuids)
+                claimed = self._cluster.claim(chosen, order.attempt, order.placement.uuids, notes)
         finally:
             if claimed is None:
                 with self._lock:

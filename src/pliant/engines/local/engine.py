@@ -39,7 +39,7 @@ from pliant.engines.local.supervisor import command
 from pliant.engines.local.usage import Usage
 from pliant.engines.local.watch import Strands, Watcher
 from pliant.model.fact import AttemptResized, NodeSeen
-from pliant.model.machine import Node
+from pliant.model.machine import Node, Placement
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
@@ -172,8 +172,8 @@ class LocalEngine:
     def resize(self, order: Resize) -> None:
         """The job reads allocation.json; the engine looks whether what it loses is empty."""
 
-        def report() -> None:
-            self._sink(AttemptResized(order.attempt, order.placement.shares, self._clock()))
+        def report(place: Placement = order.placement) -> None:
+            self._sink(AttemptResized(order.attempt, place.shares, self._clock(), place.cpu, place.memory))
 
         self._strands.submit(order.attempt[:2], partial(self._attempts.resize, order, report))
 

@@ -197,8 +197,8 @@ class BoxLauncher:
         return {"uid": self._owner(order.workload).uid, "walls": held}
 
     def resize(self, order: Resize, what: Mapping[str, Any]) -> None:
-        walls = Walls(**what["walls"], devices=self._devices(order.placement))
-        owner = Owner(what["uid"], "")
+        place, held, owner = order.placement, what["walls"], Owner(what["uid"], "")
+        walls = Walls(place.memory or held["memory"], place.cpu, held["processes"], self._devices(place))
         self._gate.ask(Verb.LIMITS, self._epoch(), attempt=order.attempt, owner=owner, walls=walls)
 
     def attempt_of(self, pid: int) -> AttemptId | None:

@@ -130,8 +130,9 @@ class Machines:
 
         def resized() -> None:
             if run.alive:
-                run.shares = order.placement.shares
-                self._report(AttemptResized(run.attempt, run.shares, self.timeline.now()))
+                place, now = order.placement, self.timeline.now()
+                run.shares = place.shares
+                self._report(AttemptResized(run.attempt, run.shares, now, place.cpu, place.memory))
 
         self.timeline.after(delay, resized)
 

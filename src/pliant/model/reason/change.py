@@ -215,6 +215,28 @@ class Incomplete(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class NotResized(Reason):
+    """It runs, without the cores and memory that its owner has given it since."""
+
+    code: ClassVar[str] = "not-resized"
+    task: str
+    node: str
+    cpu: int  # of its own from now on
+    memory: int
+    later: bool  # it gets them as soon as its node can give them
+    said: str  # by the node or the cluster
+
+    def text(self, now: int) -> str:
+        what = f"{amount('cpu', self.cpu)} and {amount('memory', self.memory)}"
+        if self.later:
+            return f"{self.task} waits for {what} on {self.node}: {self.said}"
+        return (
+            f"{self.task} does not get {what} on {self.node}: {self.said} "
+            "Reduce the request, or suspend and resume it: another node may have room."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ByOwner(Reason):
     code: ClassVar[str] = "by-owner"
     desired: str  # Stopped, Deleted or Cancelled

@@ -35,9 +35,10 @@ def differs(claim: Placement, carry: Placement) -> bool:
 
 
 def unconfirmed(workload: Workload, task: Task) -> Placement | None:
-    """What a task that resizes live was told to come to and has not confirmed; None if nothing is open.
+    """What a task was told to come to while it runs and has not confirmed; None if nothing is open.
 
-    It carries the old and the new until it does; of its claim, what it does not carry was never ordered.
+    It carries the old and the new until it does; of its claim, devices that it does not carry were never
+    ordered.
     """
     claims, carries = task.claims, task.carries
     if task.phase is not TaskPhase.RUNNING or claims is None or carries is None:
@@ -45,8 +46,11 @@ def unconfirmed(workload: Workload, task: Task) -> Placement | None:
     if claims.node != carries.node:
         return None
     kept = tuple(share for share in claims.shares if share in carries.shares)
+    if kept == carries.shares:
+        same = claims.cpu == carries.cpu and claims.memory == carries.memory
+        return None if same else replace(claims, shares=kept)
     live = workload.group(task.group).live_resize
-    return replace(claims, shares=kept) if live and kept and kept != carries.shares else None
+    return replace(claims, shares=kept) if live and kept else None
 
 
 class Coming:

@@ -1,0 +1,57 @@
+"""cluster webhook: what makes a cluster ask the server about pods that want a part of a GPU."""
+
+import base64
+from pathlib import Path
+from string import Template
+
+import click
+
+from pliant.cli.lazy import Command
+
+CONFIGURATION = Template("""\
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: pliant-$scheduler
+webhooks:
+- name: pods.pliant.dev
+  admissionReviewVersions: [v1]
+  clientConfig:
+    url: $url/kubernetes/pods
+    caBundle: $bundle
+  rules:
+  - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE], scope: Namespaced}
+  matchConditions:
+  - {name: scheduler, expression: "object.spec.schedulerName == '$scheduler'"}
+  - name: part
+    expression: >-
+      has(object.metadata.annotations) &&
+      ('gpu-fraction' in object.metadata.annotations || 'gpu-memory' in object.metadata.annotations)
+  sideEffects: None
+  failurePolicy: Fail
+  timeoutSeconds: 5
+""")
+
+
+@click.command("webhook", cls=Command)
+@click.option(
+    "--url", required=True, metavar="URL", help="Where the API server reaches this server: https://..."
+)
+@click.option(
+    "--ca",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Certificate by which it knows it.",
+)
+@click.option("--scheduler-name", "scheduler", default="pliant", help="That of `pliant up` (pliant).")
+def webhook(url: str, ca: Path, scheduler: str) -> None:
+    """Print what lets pods that others make have a part of a GPU, for `kubectl apply -f -`.
+
+    The API server then asks the server about pods with the annotation gpu-fraction or gpu-memory. The server
+    needs `pliant up --tls`. The Helm chart has this already.
+    """
+    if not url.startswith("https://"):
+        raise click.UsageError(f"--url {url}: Kubernetes asks by https only.")
+    bundle = base64.b64encode(ca.read_bytes()).decode()
+    click.echo(CONFIGURATION.substitute(url=url.rstrip("/"), bundle=bundle, scheduler=scheduler), nl=False)

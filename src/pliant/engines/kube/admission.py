@@ -1,0 +1,61 @@
+"""Pods that ask for a part of a GPU, as the API server shows them before it creates them: they get the
+library that keeps their limits, or are refused."""
+
+import base64
+import copy
+import json
+from typing import Any
+
+from pliant.engines.kube.offers import contradiction, part_of
+from pliant.engines.kube.pods import GPU_RESOURCE, MAIN
+from pliant.engines.kube.worn import WORN, wear
+
+Json = dict[str, Any]
+
+
+def admit(review: Json, scheduler: str, image: str) -> Json:
+    """The answer to an AdmissionReview. `image` is that of Pliant; empty: there is none."""
+    request = review["request"]
+    pod, answer = request["object"], {"uid": request["uid"], "allowed": True}
+    why = _refusal(pod, scheduler, image)
+    if why:
+        answer |= {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": why}}
+    elif changes := _changes(pod, scheduler, image):
+        patch = base64.b64encode(json.dumps(changes).encode()).decode()
+        answer |= {"patchType": "JSONPatch", "patch": patch}
+    return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer}
+
+
+def _notes(pod: Json, scheduler: str) -> dict[str, str]:
+    """None of a pod that is for another scheduler."""
+    ours = pod["spec"].get("schedulerName") == scheduler
+    return (pod["metadata"].get("annotations") or {}) if ours else {}
+
+
+def _refusal(pod: Json, scheduler: str, image: str) -> str:
+    notes = _notes(pod, scheduler)
+    limits = ((each.get("resources") or {}).get("limits") or {} for each in pod["spec"]["containers"])
+    why = contradiction(notes, asks=any(GPU_RESOURCE in each for each in limits))
+    if not why and part_of(notes) is not None and not image:
+        return "A part of a GPU needs the image of Pliant: pliant down, then pliant up --share-image IMAGE."
+    return why
+
+
+def _changes(pod: Json, scheduler: str, image: str) -> list[Json]:
+    """As a JSON patch; nothing for a pod that has all."""
+    spec = copy.deepcopy(pod["spec"])
+    if part_of(_notes(pod, scheduler)) is None or any(
+        each["name"] == WORN for each in spec.get("volumes", ())
+    ):
+        return []
+    names = [each["name"] for each in spec["containers"]]
+    at = names.index(MAIN) if MAIN in names else 0
+    main = spec["containers"][at]
+    wear(spec, main, image)
+    container = f"/spec/containers/{at}"
+    return [
+        {"op": "add", "path": f"{container}/env", "value": main["env"]},
+        {"op": "add", "path": f"{container}/volumeMounts", "value": main["volumeMounts"]},
+        {"op": "add", "path": "/spec/initContainers", "value": spec["initContainers"]},
+        {"op": "add", "path": "/spec/volumes", "value": spec["volumes"]},
+    ]

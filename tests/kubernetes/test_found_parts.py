@@ -1,0 +1,95 @@
+"""Pods that others made and that ask for a part of a GPU, on a real API server; its webhook is played."""
+
+import base64
+import json
+
+import pytest
+
+from pliant.devices.config import parse
+from pliant.engines.kube.admission import admit
+from pliant.engines.kube.names import DEVICES, GPU_CONF
+from pliant.model.machine import Placement, Share
+from pliant.model.order import Start
+from pliant.model.workload import Attempt, AttemptId
+from tests.engines.contract import GIB
+from tests.kubernetes.control_plane import until
+from tests.kubernetes.test_origins import FoundRig
+from tests.kubernetes.test_parts import PartsRig
+
+
+class FoundPartsRig(FoundRig, PartsRig):
+    def dressed(self, name, **notes):
+        """One that was created with the webhook."""
+        notes = {key.replace("_", "-"): value for key, value in notes.items()}
+        container = {"name": "train", "image": "forever", "resources": {"requests": {"cpu": "500m"}}}
+        spec = {"schedulerName": self.name, "restartPolicy": "Never", "containers": [container]}
+        review = {"apiVersion": "v1", "kind": "Pod", "request": {"uid": "1"}}
+        review["request"]["object"] = {"metadata": {"annotations": notes}, "spec": spec}
+        response = admit(review, self.name, self.sharing.image)["response"]
+        for change in json.loads(base64.b64decode(response["patch"])):
+            *path, last = change["path"].strip("/").split("/")
+            where = container if "containers" in path else spec
+            where[last] = change["value"]
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}}
+        return self.plane.request("POST", self.pods, {**body, "spec": spec})["metadata"]["uid"]
+
+    def start_found(self, row, portion, index=0):
+        (group,) = row.groups
+        attempt = AttemptId(row.id, f"{group.name}-0", 1)
+        share = Share(self.node.gpus[index].uuid, portion, 16 * GIB * portion // 1000)
+        place = Placement(self.name, (share,), group.request.cpu, group.request.memory)
+        self.known[attempt] = Attempt(attempt, place, self.epoch, "decision-1", 0)
+        self.engine.start(Start(attempt, place, row, "decision-1", self.epoch))
+        return attempt
+
+    def shown(self, name):
+        return self.plane.request("GET", f"{self.pods}/{name}")
+
+
+@pytest.fixture
+def rig(plane, tmp_path):
+    rig = FoundPartsRig(plane, tmp_path)
+    plane.add_namespace(f"runai-{rig.name}")
+    yield rig
+    rig.clean()
+
+
+def test_it_shares_a_device_that_a_pod_of_ours_holds(rig):
+    rig.open()
+    half, memory = rig.dressed("half", gpu_fraction="0.5"), rig.dressed("memory", gpu_memory="4096")
+    rows = until(lambda: len(rig.found()) == 2 and rig.found(), "both are told")
+    asked = {key: row.groups[0].request for key, row in rows.items()}
+    assert [(it.devices, it.portion, it.gpu_memory) for it in (asked[half], asked[memory])] == [
+        (1, 500, 0),
+        (1, 1000, 4 * GIB),
+    ]
+    for identity, name, portion in ((half, "half", 500), (memory, "memory", 250)):
+        rig.start_found(rows[identity], portion)
+        until(lambda name=name: rig.shown(name)["status"]["phase"] == "Running", f"{name} runs")
+        notes = rig.shown(name)["metadata"]["annotations"]
+        assert notes[DEVICES] == rig.uuids[0]
+        conf = parse(notes[GPU_CONF])
+        assert [(it.uuid, it.limit) for it in conf.grants] == [(rig.uuids[0], 16 * GIB * portion // 1000)]
+    assert len(rig.holders()) == 1
+    for name in ("half", "memory"):
+        rig.plane.request("DELETE", f"{rig.pods}/{name}?gracePeriodSeconds=0")
+    until(lambda: rig.holders() == {}, "the device is free")
+
+
+def test_why_it_gets_none_is_told(rig):
+    rig.sharing = None
+    rig.open()
+    with pytest.raises(AttributeError):
+        rig.dressed("none", gpu_fraction="0.5")
+    rig.sharing = FoundPartsRig.sharing
+    identity = rig.dressed("half", gpu_fraction="0.5")
+    row = until(lambda: rig.found().get(identity), "it is told")
+    attempt = rig.start_found(row, 500)
+    until(lambda: rig.ends(attempt), "it is refused")
+
+    def said():
+        conditions = rig.shown("half").get("status", {}).get("conditions", ())
+        return [each["message"] for each in conditions if each["type"] == "PodScheduled"]
+
+    until(lambda: any("--share-image IMAGE" in each for each in said()), "its condition says why")
+    rig.plane.request("DELETE", f"{rig.pods}/half?gracePeriodSeconds=0")
