@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from pliant.engines.kube.lent import INSIDE, LEDGER
+from pliant.engines.kube.lent import INSIDE
 from pliant.engines.kube.names import DEVICES, GPU_CONF
-from pliant.engines.kube.parts import PRELOAD, PROGRAMS
+from pliant.engines.kube.parts import BRING, OPEN, PRELOAD
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 WORN = "pliant-gpu"
 """The volume with its files."""
-
-BRING = f"cp {PROGRAMS}/* {INSIDE}/ && : > {LEDGER} && chmod 666 {LEDGER}"
 
 
 def wear(spec: dict[str, Any], main: dict[str, Any], image: str) -> None:
@@ -31,7 +29,7 @@ def wear(spec: dict[str, Any], main: dict[str, Any], image: str) -> None:
     bring = {
         "name": "pliant-library",
         "image": image,
-        "command": ["sh", "-c", BRING],
+        "command": ["sh", "-c", BRING + OPEN],
         "resources": main.get("resources") or {},  # it comes before, so it adds nothing
         "volumeMounts": [library, ledger],
         "securityContext": {"allowPrivilegeEscalation": False},
