@@ -114,7 +114,15 @@ def test_the_way_to_it():
     status, said = answered("POST", body[:10], body[10:])
     assert status == 200 and json.loads(said)["response"]["allowed"]
     assert answered("GET", b"")[0] == 405
-    for broken in (b"", b"[]", b"1", b'{"request": null}', b'{"request": {"uid": "7"}}', b"\xff"):
+    for broken in (
+        b"",
+        b"[]",
+        b"1",
+        b'{"request": null}',
+        b'{"request": {"uid": "7"}}',
+        b"\xff",
+        b"[" * 10**6,
+    ):
         assert answered("POST", broken)[0] == 400
     assert answered("POST", b" " * MOST, b" ")[0] == 413
     assert answered("POST", body, path="/healthz") == (None, None)

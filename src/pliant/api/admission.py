@@ -36,7 +36,7 @@ class Admission:
             return 413, {}
         try:
             return 200, self._admit(json.loads(body))
-        except (KeyError, TypeError, AttributeError, ValueError):
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
             return 400, {"message": "This is no AdmissionReview of a pod."}
 
 
