@@ -144,6 +144,26 @@ def test_why_says_that_the_node_cannot_until_it_can(job):
     assert stage.view(identity).reason is None
 
 
+def test_a_change_that_failed_is_tried_again_or_taken_back(job):
+    stage, identity = job
+    sent = []
+    stage.loop._orders.send = sent.append
+    fitted(stage, identity, cpu=2000)
+    stage.run(1000)
+    attempt = AttemptId(identity, "task-0", 1)
+    stage.loop.post(ResizeDenied(attempt, "This API server is too old.", later=False))
+    stage.run()
+    fitted(stage, identity, cpu=2000)
+    fitted(stage, identity, cpu=1000)
+    fitted(stage, identity, cpu=1000)
+    stage.run(1000)
+    assert [order.placement.cpu for order in sent] == [2000, 2000, 1000]
+    (task,) = stage.loop.world.tasks_of(identity)
+    stage.loop.post(AttemptResized(attempt, task.carries.shares, 1, 1000, GIB))
+    stage.run()
+    assert stage.view(identity).reason is None and held(stage, identity) == [(1000, 1), (1000, 1)]
+
+
 def test_what_cannot_be_meant_is_refused(job):
     stage, identity = job
     with pytest.raises(BadRequest, match="neither cores nor memory"):

@@ -121,7 +121,7 @@ def test_the_way_to_it():
         b'{"request": null}',
         b'{"request": {"uid": "7"}}',
         b"\xff",
-        b"[" * 10**5,
+        b"[" * 10**6,
     ):
         assert answered("POST", broken)[0] == 400
     assert answered("POST", b" " * MOST, b" ")[0] == 413

@@ -179,8 +179,8 @@ def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
     rig.until(lambda: shown()["version"] == 2, "it is told")
     rig.stop(A, 60_000)
     rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is to end")
+    rig.run(B, rig.forever())  # seen by the same watch, so the end of the other was seen before
     rig.engine.allocation(A, {"version": 3, "epoch": 1, "tasks": []})
-    rig.run(B, rig.forever())
     rig.engine.allocation(B, {"version": 4, "epoch": 1, "tasks": []})
     rig.until(lambda: shown(B)["version"] == 4, "work goes on")
     assert shown()["version"] == 2
@@ -238,6 +238,31 @@ def test_a_pod_without_memory_of_its_own_gets_none(rig):
     (fact,) = denied(rig)
     assert "QOS" in fact.said.upper().replace(" ", "") and not fact.later
     assert rig.alive(A) and "cpu" not in rig.asked(A)
+
+
+def test_a_limit_moves_once_though_the_watch_is_late(rig):
+    asked = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "3Gi"}}
+    container = {"name": "main", "image": "forever", "resources": asked}
+    metadata = {"name": "limited", "namespace": f"runai-{rig.name}"}
+    with suppress(Answered):
+        rig.plane.add_namespace(metadata["namespace"])
+    body = {"metadata": metadata, "spec": {"nodeName": rig.name, "containers": [container]}}
+    connection = Connection(rig.kubeconfig)
+    try:
+        cluster = Cluster(connection.client, "another")
+        pod = cluster.create(body)
+        path = f"{rig.pods}/limited"
+        rig.until(lambda: rig.plane.get(path)["status"]["phase"] == "Running", "it runs")
+        for _ in range(2):
+            cluster.resize(pod, 2000, 2 * GIB)
+        (main,) = rig.plane.get(path)["spec"]["containers"]
+        assert main["resources"] == {
+            "requests": {"cpu": "2", "memory": str(2 * GIB)},
+            "limits": {"cpu": "4", "memory": str(4 * GIB)},
+        }
+    finally:
+        rig.plane.request("DELETE", f"{rig.pods}/limited?gracePeriodSeconds=0")
+        connection.close()
 
 
 def test_an_api_server_that_cannot_change_pods_is_named(plane, tmp_path):

@@ -78,10 +78,9 @@ class FactBook:
         cpu = before.cpu if fact.cpu is None else fact.cpu
         memory = before.memory if fact.memory is None else fact.memory
         carries = replace(before, shares=fact.shares, cpu=cpu, memory=memory)
-        origin = self._state.world.workloads[attempt.workload].origin
-        if (
-            claims is not None and origin is not None and origin.makes
-        ):  # its maker alone says what it asks for
+        workload = self._state.world.workloads.get(attempt.workload)
+        origin = workload.origin if workload is not None else None
+        if claims is not None and origin is not None and origin.makes:  # as its maker alone says
             claims = replace(claims, cpu=cpu, memory=memory)
         self._state.put(draft, replace(task, claims=claims, carries=carries))
         row = self._state.attempts.get(attempt)
@@ -92,8 +91,10 @@ class FactBook:
             self._usage.resized(row, draft)
             self._state.put(draft, replace(row, placement=carries, resized=draft.now, held_before=held))
         self._vacated(attempt, before, carries, draft)
+        if fact.cpu is not None and isinstance(self._state.reasons.get(attempt.workload), NotResized):
+            del self._state.reasons[attempt.workload]
+            self._state.touched.add(attempt.workload)
         if (before.cpu, before.memory) != (cpu, memory):
-            self._state.reasons.pop(attempt.workload, None)
             said = f"{attempt.task} has {amount('cpu', cpu)} and {amount('memory', memory)} now."
             draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
 

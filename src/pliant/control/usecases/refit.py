@@ -12,6 +12,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import NonPreemptibleOverQuota, OverLimit
 from pliant.model.reason.base import amount, bare
 from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
+from pliant.sched.actions.intents import unconfirmed
 from pliant.sched.shares.admission import refuse
 from pliant.sched.shares.entitlement import standings
 from pliant.sched.shares.naming import named_at
@@ -54,19 +55,18 @@ def refit(state: State, row: Workload, fitting: Fitting, user: str, draft: Draft
         else group
         for group in row.groups
     )
-    made = replace(row, groups=groups)
-    if made == row:
+    made, tasks = replace(row, groups=groups), state.world.tasks_of(row.id)
+    if made == row and not any(unconfirmed(row, task) for task in tasks):
         return row
-    placed = [_fitted(row, made, task) for task in state.world.tasks_of(row.id) if task.claims is not None]
+    placed = [_fitted(row, made, task) for task in tasks if task.claims is not None]
     _check(state, made, placed)
     draft.put(made)
     for before, after in placed:
         assert after.claims is not None
         draft.put(after)
-        if after.phase is TaskPhase.RUNNING and after.claims != before.claims:
+        if after.phase is TaskPhase.RUNNING and (after != before or unconfirmed(made, after)):
             attempt = AttemptId(after.workload, after.name, after.attempt)
-            order = Resize(attempt, after.claims, row.launch.grace, f"{user} resized it", state.epoch)
-            draft.orders.append(order)
+            draft.orders.append(Resize(attempt, after.claims, row.launch.grace, user, state.epoch))
     asked = [amount(what, value) for what, value in (("cpu", cpu), ("memory", memory)) if value is not None]
     whose = f"each {fitting.group} of {row.name}" if fitting.group else f"each task of {row.name}"
     draft.event(row.id, EventKind.UPDATED, f"{user} gave {whose} {' and '.join(asked)}.", who=user)

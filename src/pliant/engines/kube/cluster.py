@@ -171,12 +171,12 @@ class Cluster:
         if found is None or found.spec is None:
             return
         main = next(each for each in found.spec.containers if each.name == pod.main)
-        limits = (main.resources and main.resources.limits) or {}
-        more = {"cpu": cpu - pod.asked[0], "memory": memory - pod.asked[1]}
-        moved = {
-            **({"cpu": f"{millicores_of(limits['cpu']) + more['cpu']}m"} if "cpu" in limits else {}),
-            **({"memory": str(bytes_of(limits["memory"]) + more["memory"])} if "memory" in limits else {}),
-        }
+        limits, moved = (main.resources and main.resources.limits) or {}, {}
+        had = (main.resources and main.resources.requests) or {}  # the watch may not have told of it yet
+        if "cpu" in limits:
+            moved["cpu"] = f"{millicores_of(limits['cpu']) + cpu - millicores_of(had.get('cpu', '0'))}m"
+        if "memory" in limits:
+            moved["memory"] = str(bytes_of(limits["memory"]) + memory - bytes_of(had.get("memory", "0")))
         asked = {"requests": {"cpu": f"{cpu}m", "memory": str(memory)}, "limits": moved}
         change = {
             "metadata": {"uid": pod.uid},

@@ -167,12 +167,9 @@ class Steps:
         """The next step to the cores and memory that were ordered, or what has come of it."""
         wanted = run.fitting
         if pod.found:  # its maker alone says what it asks for
-            if (
-                pod.node
-                and run.place.node
-                and (pod.amount.cpu, pod.amount.memory) != (run.place.cpu, run.place.memory)
-            ):
-                self._fits(run, pod.amount.cpu, pod.amount.memory)
+            has, told = (pod.amount.cpu, pod.amount.memory), (run.place.cpu, run.place.memory)
+            if pod.node and run.place.node and has != told:
+                self._fits(run, *has)
         elif wanted is None or pod.since is None or pod.deleting:
             return
         elif pod.asked != wanted:
@@ -181,7 +178,7 @@ class Steps:
             except Refused as error:
                 run.fitting = None  # the next order tries again
                 self._sink(ResizeDenied(run.id, str(error), later=False))
-        elif pod.granted == wanted:
+        elif (pod.granted or pod.asked) == wanted:  # where no node says it, no pod can change
             run.fitting = None
             self._fits(run, *wanted)
         elif pod.delay and pod.delay != run.delay:
