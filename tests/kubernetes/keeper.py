@@ -4,9 +4,9 @@
 all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
 gone, also by a kill, everything is ended.
 
-More words: `podgroups` enables those of Kubernetes, and with them a second kind Workload;
-`audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN`
-lets that service account in.
+More words: `podgroups` enables those of Kubernetes, and with them a second kind Workload; `older` makes
+it an API server of Kubernetes 1.33; `audit` writes what is asked of it to OWN/audit.log;
+`account=NAMESPACE:NAME:TOKEN` lets that service account in.
 """
 
 import ctypes
@@ -81,7 +81,6 @@ class Plane:
                 Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
             )
         )
-        groups = "true" if "podgroups" in self.words else "false"
         self.run(
             "kube-apiserver",
             f"--etcd-servers={self.etcd_url}",
@@ -98,9 +97,7 @@ class Plane:
             "--allow-privileged",
             "--endpoint-reconciler-type=none",
             "--kubelet-preferred-address-types=Hostname,InternalIP",
-            # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
-            f"--feature-gates=WatchList=false,SizeBasedListCostEstimate=false,GenericWorkload={groups}",
-            f"--runtime-config=scheduling.k8s.io/v1alpha2={groups}",  # 1.36 has them as alpha
+            *self.features(),
             # Nobody runs the controllers that would make service accounts and take a new node's taint away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self.audit(),
@@ -123,6 +120,16 @@ class Plane:
             f"--tls-cert-file={folder}/certificates/apiserver.crt",  # nobody looks whose it is
             f"--tls-private-key-file={folder}/certificates/apiserver.key",
         )
+
+    def features(self) -> list[str]:
+        # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
+        if "older" in self.words:
+            return ["--emulated-version=1.33", "--feature-gates=WatchList=false"]
+        groups = "true" if "podgroups" in self.words else "false"
+        return [
+            f"--feature-gates=WatchList=false,SizeBasedListCostEstimate=false,GenericWorkload={groups}",
+            f"--runtime-config=scheduling.k8s.io/v1alpha2={groups}",  # 1.36 has them as alpha
+        ]
 
     def audit(self) -> list[str]:
         if "audit" not in self.words:
