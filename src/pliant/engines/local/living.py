@@ -14,7 +14,7 @@ from pliant.engines.local import processes
 from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import Folder, Layout, read_json
 from pliant.engines.local.logs import last_said
-from pliant.engines.local.memory import Kills
+from pliant.engines.local.memory import COUNT_SECONDS, Kills
 from pliant.engines.local.supervisor import answered, reap
 from pliant.engines.local.watch import Closed, Strands, Watcher
 from pliant.model.fact import AttemptEnded, AttemptStarted
@@ -51,6 +51,7 @@ class Living:
         # needs the lock: once an attempt is taken out of here nothing joins it any more.
         self._live: dict[AttemptId, int | None] = {}
         self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
+        self._watcher.after(COUNT_SECONDS, self._count_kills)
 
     def __contains__(self, attempt: AttemptId) -> bool:
         return attempt in self._live
@@ -60,6 +61,10 @@ class Living:
         """Whether it lives; that does not change inside the block."""
         with self._lock:
             yield attempt in self._live
+
+    def _count_kills(self) -> None:
+        self._kills.look()
+        self._watcher.after(COUNT_SECONDS, self._count_kills)
 
     def now(self) -> list[AttemptId]:
         """All that lives."""

@@ -1,24 +1,37 @@
 """Whether the kernel has killed processes because memory ran out."""
 
 from pathlib import Path
+from threading import Lock
 
 KILL = 9
+COUNT_SECONDS = 5.0  # between two looks at the kernel's count
 
 
 class Kills:
     """The kernel's count of such kills: of this server's control group if it has one, else of the machine.
 
-    Safe to call from any thread; of several ends at once each may be told of the same kill.
+    It says how many were killed, not who: so only what was counted within the last two looks, about
+    10 seconds, explains an end. Safe to call from any thread; a kill explains one end at most.
     """
 
     def __init__(self, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
         self._files = [*_own(proc, cgroup), proc / "vmstat"]
-        self._known = self._count()
+        self._lock = Lock()
+        self._before = self._known = self._count()  # at the last look but one, and at the last
+
+    def look(self) -> None:
+        """To be called every `COUNT_SECONDS`: what was counted before the last look explains nothing more."""
+        with self._lock:
+            self._before, self._known = self._known, self._count()
 
     def fresh(self, code: int | None, signal: int | None) -> bool:
-        """True if what ended so may have been killed for want of memory since the last look."""
-        before, self._known = self._known, self._count()
-        return self._known > before and (signal == KILL or code == 128 + KILL)
+        """True if what ended just now, in this way, may have been killed for want of memory."""
+        if signal != KILL and code != 128 + KILL:
+            return False
+        with self._lock:
+            before, self._known = self._before, self._count()
+            self._before = min(before + 1, self._known)
+            return self._known > before
 
     def _count(self) -> int:
         for path in self._files:
@@ -34,10 +47,16 @@ class Kills:
 
 
 def _own(proc: Path, cgroup: Path) -> list[Path]:
-    """The event file of the control group that this process is in, if it is of the second version."""
+    """The event files of the control groups that this process is in, of the second version and the first."""
     try:
         lines = (proc / "self" / "cgroup").read_text("utf-8").splitlines()
     except OSError:
         return []
-    paths = [line[3:].lstrip("/") for line in lines if line.startswith("0::")]
-    return [cgroup / path / "memory.events" for path in paths]
+    files = []
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            files.append(cgroup / path.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            files.append(cgroup / "memory" / path.lstrip("/") / "memory.oom_control")
+    return files
