@@ -131,3 +131,18 @@ def test_only_inferences_are_changed(api: Api) -> None:
         f"{INFERENCES}/{training}/metrics?metricType=POD_COUNT&start=2026-01-01&end=2026-01-02"
     )
     assert answer.status_code == 404
+
+
+def test_cores_and_memory_change_while_it_runs(api: Api) -> None:
+    identity = serve(api)
+    path = f"/api/v1/workloads/{identity}/resources"
+    made = api.call("PUT", path, 200, json={"cpuCoreRequest": 0.5, "cpuMemoryRequest": "200M"})
+    assert made["id"] == identity
+    compute = api.get(f"{INFERENCES}/{identity}")["spec"]["compute"]
+    assert (compute["cpuCoreRequest"], compute["cpuMemoryRequest"]) == (0.5, "200M")
+    until(lambda: "now." in api.get(f"/api/v1/workloads/{identity}/events")["events"][-1]["message"])
+    assert api.item(identity)["phase"] == "Running"
+    for wrong in ({}, {"cpuMemoryRequest": "much"}, {"cpuCoreRequest": 0.0001}, {"taskGroup": "x"}):
+        api.call("PUT", path, 400, json=wrong)
+    api.call("PUT", path, 409, json={"cpuCoreRequest": 100_000})
+    api.call("PUT", "/api/v1/workloads/none/resources", 404, json={"cpuCoreRequest": 1})
