@@ -186,7 +186,7 @@ def looks(bound: Looks) -> dict[str, Any]:
         "minimum": bound.least,
         "maximum": bound.most,
     }
-    return {word: value for word, value in said.items() if value not in ("", [], None, False)}
+    return {word: value for word, value in said.items() if value or (value == 0 and value is not False)}
 
 
 def answer_type(kind: Any) -> Any:
