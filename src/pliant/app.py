@@ -183,6 +183,8 @@ class Server:
         above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
         look = partial(strangers, layout, launcher)
         end = partial(end_strangers, layout, launcher)
+        # From now on: two servers that open slowly on a busy machine would replace each other for ever.
+        renewal = self._renewal(store, won.epoch) if won is not None else None
         saved = reconcile(store, look, end, options.unknown, above=above, now=self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
@@ -212,11 +214,10 @@ class Server:
         decider = (won.decider if won else None) or ChildDecider()
         self.loop = Loop(store, engines, clock, decider=decider, recorder=ring, halt=halts, fatal=self._fatal)
         self.loop.open(won.epoch if won else None, won.asked if won else 0)
-        renewal: Renewal | None = None
-        if self._shared:
-            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal, layout.epoch)
+        if self._shared and renewal is None:
+            renewal = self._renewal(store, self.loop.state.epoch)
+        if renewal is not None:
             self.loop.store_trouble = lambda: renewal.trouble
-            renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
         openid = options.openid or (not box and saved.settings.get("openid")) or "none"
@@ -271,6 +272,11 @@ class Server:
         self.loop.close()
         engine.close()
         return OK
+
+    def _renewal(self, store: Database, epoch: int) -> Renewal:
+        made = Renewal(store, epoch, self.options.lease, self._fatal, Layout(self.options.state).epoch)
+        made.start()
+        return made
 
     @property
     def _shared(self) -> bool:

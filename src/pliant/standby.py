@@ -26,7 +26,7 @@ from pliant.control.ports import StoreLost
 from pliant.control.service import Service
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.local.engine import LocalEngine
-from pliant.store import Database, StoreError, open_store
+from pliant.store import Database, open_store
 from pliant.store.folder import STANDBY, Held, StateFolder
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,9 @@ class Standby:
             server.run(sockets=[own.dup()])
             front.close()
             if self._won is not None:
-                self._won.decider, self._won.asked = decider, follower.release()
+                asked = follower.release()
+                if asked is not None:
+                    self._won.decider, self._won.asked = decider, asked
         finally:
             if self._won is None:
                 follower.close()
@@ -170,8 +172,8 @@ class Standby:
             except StoreLost as error:
                 log.warning("the store does not answer: %s", error)
                 self._watch.vigil.blind()
-            except (StoreError, OSError) as error:
-                log.error("it cannot be seen who leads: %s", error)
+            except Exception as error:  # noqa: BLE001 - if this thread ended, nobody would ever lead
+                log.error("it cannot be seen who leads: %r", error)
                 self._watch.vigil.blind()
             if self._won is not None:
                 server.should_exit = True
@@ -232,6 +234,9 @@ class Replica:
                     epoch = self._store.claim(seen) if self._vigil.look(seen, time.monotonic()) else None
                 except StoreLost as error:
                     log.warning("the store does not answer: %s", error)
+                    self._vigil.blind()
+                except Exception as error:  # noqa: BLE001 - if this thread ended, nobody would ever lead
+                    log.error("it cannot be seen who leads: %r", error)
                     self._vigil.blind()
                 else:
                     if epoch is not None:

@@ -116,8 +116,8 @@ def test_a_pool_is_named_by_its_id_too(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({"labelKey": "a", "labelValue": "b"}, 400, "The node pool has no name."),
-        ({"name": "fast"}, 400, "A node pool needs the label of its nodes."),
+        ({"labelKey": "a", "labelValue": "b"}, 400, "name must be given."),
+        ({"name": "fast"}, 400, "labelKey must be given."),
         ({"name": "default", "labelKey": "a", "labelValue": "b"}, 409, "A node pool named 'default'"),
         (
             {"name": "x", "labelKey": "a", "labelValue": "b", "placementStrategy": {"gpu": "random"}},

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import schemathesis
@@ -36,14 +37,24 @@ from pliant.api.app import ROUTERS
 from pliant.control.submit.submission import Submission
 from pliant.model.workload import AttemptId, Kind, Launch
 from tests.api.conftest import Api
+from tests.api.described import not_allowed, operation_of
+from tests.api.refusals import KNOWN, Known, unexplained
 from tests.api.stage import IMAGE, TOKEN, Command, Stage, stage
 from tests.house.seeds import seed_or
+
+
+def refused_for_a_reason_that_no_schema_could_say(_: Any, response: Any, case: schemathesis.Case) -> None:
+    """Everything that is sent is as the schemas allow."""
+    if 400 <= response.status_code < 500 and (why := unexplained(response.status_code, response.json())):
+        raise AssertionError(f"the schemas allow it, and it is refused: {why}")
+
 
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
+    refused_for_a_reason_that_no_schema_could_say,
 ]
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
 ENDLESS = "/api/v1/watch"
@@ -219,7 +230,7 @@ def send_part(folder: str, part: int, examples: int, number: int | None, seconds
                 try:
                     drawn = None if number is None else number + rounds
                     done.calls[operation.label] += send(ground, operation, examples, drawn)
-                except Exception:
+                except (Exception, FailureGroup):
                     done.wrong.append(f"{operation.label}, round {rounds}:\n{traceback.format_exc()}")
             rounds += 1
         made.loop.call(lambda draft: made.loop.world.check())
@@ -254,6 +265,23 @@ def test_twenty_minutes_of_calls_break_nothing(tmp_path: Path, part: int) -> Non
         f"{least} of each at least, {done.memory >> 20} MiB at most"
     )
     assert least >= 50
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.said)
+def test_a_reason_for_which_what_schemas_allow_is_refused(ground: Ground, known: Known) -> None:
+    """Once the description says it, or the server takes it, it has no place in the list."""
+    path, _, query = known.path.partition("?")
+    described = ground.app.openapi()
+    with TestClient(ground.app, headers=OWNER) as http:
+        http.post("/api/v1/network-topologies", json={"name": "racks", "levels": ["rack"]})
+        got = http.request(known.method, known.path, json=known.body)
+    assert (got.status_code, known.tells(got.json()["message"])) == (400, True), got.text
+    if known.body is not None:
+        assert not not_allowed(described, known.method, path, known.body)
+    for parameter in operation_of(described, known.method, path).get("parameters", ()):
+        for value in (value for name, value in parse_qsl(query) if name == parameter["name"]):
+            sent = int(value) if value.isdigit() else value
+            Draft202012Validator(parameter["schema"]).validate(sent)
 
 
 # -- links --------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({}, 400, "The project has no name."),
+        ({}, 400, "name must be given."),
         ({"name": "default"}, 409, "A project named 'default' already exists."),
         ({"name": "Team"}, 400, "'Team' cannot be the name of a project."),
         ({"name": "p", "parentId": "99"}, 404, "There is no department '99'."),

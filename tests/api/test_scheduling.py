@@ -103,9 +103,9 @@ def test_a_topology_from_its_making_to_its_end(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({"levels": ["zone"]}, 400, "'' cannot be the name of a topology."),
+        ({"levels": ["zone"]}, 400, "name must be given."),
         ({"name": "Room", "levels": ["zone"]}, 400, "'Room' cannot be the name of a topology."),
-        ({"name": "room"}, 400, "A topology needs levels."),
+        ({"name": "room"}, 400, "levels must be given."),
         ({"name": "room", "levels": ["zone", "zone"]}, 400, "Level zone is named twice."),
         ({"name": "room", "levels": ["my zone"]}, 400, "'my zone' cannot be the key of a label."),
     ],

@@ -1,11 +1,8 @@
 """Record, then act: what survives, what is repeated, what changes nothing."""
 
 import threading
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +10,13 @@ import pytest
 from pliant.control.errors import Unavailable
 from pliant.control.loop import BREATH
 from pliant.control.ports import Batch, StaleEpoch, Store
-from pliant.control.state.draft import Draft
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Node, Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
 from pliant.sched.plan import Plan
 from pliant.store import StoreError
 from pliant.store.errors import DatabaseLost
+from tests.api.stage import until
 from tests.control.stage import FailingStore, Stage
 
 
@@ -206,35 +203,26 @@ def test_a_server_that_was_replaced_stops_at_its_first_transaction(stage: Stage)
     assert len(stage.machines.runs) == 1
 
 
-def test_what_comes_soon_after_a_cycle_shares_the_next_one_with_what_came_during_it(
+def test_facts_gather_after_a_cycle_and_a_request_does_not_wait_for_them(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside many who submit, a transaction and a plan are for several of them."""
-    loop, both = stage.loop, threading.Event()
-    turns: list[int] = []
-    answers: list[Future[None]] = []
+    loop = stage.loop
+    requested: list[bool] = []  # at each pause
 
-    def ask(draft: Draft) -> None:
-        turns.append(loop.state.turns)
-        draft.settings[f"asked-{len(turns)}"] = "yes"
-        if len(turns) == 1:
-            answers.append(loop.submit(ask))  # while this cycle works
+    class Pause(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None and 0 < timeout <= BREATH
+            requested.append(self.is_set())
+            return super().wait(timeout)
 
-    def breath(seconds: float) -> None:
-        assert 0 < seconds <= BREATH
-        if not both.is_set():
-            answers.append(loop.submit(ask))  # between the two
-            both.set()
-
-    monkeypatch.setattr("pliant.control.loop.time", SimpleNamespace(monotonic=monotonic, sleep=breath))
-    answers.append(loop.submit(ask))
+    monkeypatch.setattr(loop, "_requested", Pause())
+    loop.submit(lambda draft: loop.wake())
     loop.start()
-    assert both.wait(60)
-    for answer in answers:
-        answer.result(60)
-    monkeypatch.undo()
+    until(lambda: requested == [False])
+    asked = loop.submit(lambda draft: loop.submit(lambda draft: None))  # while this cycle works
+    asked.result(60).result(60)
+    until(lambda: requested == [False, True])
     loop.close()
-    assert turns[0] < turns[1] == turns[2]
 
 
 def test_who_no_longer_waits_for_an_answer_takes_nothing_back(stage: Stage) -> None:

@@ -6,21 +6,46 @@ Everything else is as if `python -m pliant.app ...` were typed: a process of its
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+
+from tests.api.stage import until
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["pliant.app"])
 
 
+def _nothing() -> None:
+    pass
+
+
+def opens_slowly() -> None:
+    """Once it has the lead it begins only after it has renewed its lease three times."""
+    from pliant.control.loop import Loop
+    from pliant.store import Database
+
+    opened = Loop.open
+
+    def slow(loop: Loop, epoch: int | None = None, asked: int = 0) -> None:
+        if epoch is not None and isinstance(store := loop.store, Database):
+            last = store.seen().renewed + 3
+            until(lambda: store.seen().renewed >= last)
+        opened(loop, epoch, asked)
+
+    setattr(Loop, "open", slow)  # noqa: B010 - mypy lets no method be assigned to
+
+
 class Served:
     """A server with the part of Popen's interface that a Rig needs."""
+
+    prepare: Callable[[], None] = staticmethod(_nothing)
+    """What its process does before it begins."""
 
     def __init__(self, words: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         """`words`: of the command line after `python -m pliant.app`."""
         self._process: ForkServerProcess = _FORKS.Process(
-            target=_serve, args=(tuple(words), str(log), dict(env), os.getcwd())
+            target=_serve, args=(tuple(words), str(log), dict(env), os.getcwd(), self.prepare)
         )
         self._process.start()
         assert self._process.pid is not None
@@ -41,7 +66,9 @@ class Served:
         self._process.kill()
 
 
-def _serve(words: tuple[str, ...], log: str, env: dict[str, str], folder: str) -> None:
+def _serve(
+    words: tuple[str, ...], log: str, env: dict[str, str], folder: str, prepare: Callable[[], None]
+) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
@@ -51,5 +78,7 @@ def _serve(words: tuple[str, ...], log: str, env: dict[str, str], folder: str) -
     os.close(output)
     sys.argv = ["pliant.app", *words]
     from pliant.app import main
+
+    prepare()
 
     sys.exit(main(words))

@@ -1,6 +1,7 @@
 """The way from servers to their database, which a test cuts for one process at a time."""
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 NAME = ".s.PGSQL.5432"
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Network:
@@ -40,10 +42,16 @@ class Network:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:
+            except OSError as error:
+                if error.errno in SHORT:  # of descriptors or memory: there may be some in a moment
+                    time.sleep(0.05)
+                    continue
                 return
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            threading.Thread(target=self._serve, args=(client, pid), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(client, pid), daemon=True).start()
+            except RuntimeError:  # there is no thread to be had: whoever asks again may get one
+                client.close()
 
     def _serve(self, client: socket.socket, pid: int) -> None:
         with client, socket.socket(socket.AF_UNIX) as database, contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.forked import Served, opens_slowly
 from tests.crash.network import Network
 from tests.crash.pair import PATIENCE, Pair
 from tests.crash.users import Users
@@ -222,6 +223,18 @@ def test_an_order_that_was_recorded_by_a_leader_that_sleeps_is_carried_out_once(
     pair.until(lambda: pair.stands() == sleeper, "it has stepped back", PATIENCE)
     assert pair.pids() == before
     assert list(pair.starts().values()) == [1]
+
+
+@pytest.mark.timeout(600)
+def test_who_opens_slowly_keeps_the_lead_that_it_has_taken(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two servers on a machine under load replace each other, and neither ever leads."""
+    leader = pair.lead()
+    monkeypatch.setattr(Served, "prepare", staticmethod(opens_slowly))
+    other = pair.stand_by()
+    os.kill(leader, signal.SIGKILL)
+    pair.until(lambda: pair.leads() == other, "the slow one leads", PATIENCE)
 
 
 @pytest.mark.timeout(600)

@@ -70,6 +70,10 @@ REQUESTS: Mapping[str, Any] = {
         "spec": {**_SUBMISSION["spec"], "numWorkers": 2, "distributedFramework": "PyTorch"},  # type: ignore[dict-item]
     },
     "UnitRequest": {"name": "team-a", "resources": [{"gpu": {"deserved": 2, "limit": 4}, "rank": "High"}]},
+    "UnitChange": {
+        "description": "GPUs of team A",
+        "resources": [{"gpu": {"deserved": 2, "limit": 4}, "rank": "High"}],
+    },
     "QuotaSheet": {"entries": [{"id": "team-a", "resources": [{"gpu": {"deserved": 1}}]}]},
     "QuotaRequest": {"gpu": {"deserved": 2, "limit": 4}},
     "BookingRequest": {
@@ -80,6 +84,12 @@ REQUESTS: Mapping[str, Any] = {
         "end": "2036-12-01T16:00:00Z",
     },
     "PoolRequest": {"name": "fast", "labelKey": "pool", "labelValue": "fast"},
+    "PoolChange": {
+        "labelKey": "pool",
+        "labelValue": "fast",
+        "placementStrategy": {"gpu": "binpack"},
+    },
+    "TopologyChange": {"levels": ["zone", "rack"]},
     "TopologyRequest": {"name": "racks", "levels": ["zone", "rack"]},
     "NodeRequest": {"labels": {"pool": "fast"}},
     "EnvironmentRequest": {"meta": _KEPT, "spec": {"image": "ubuntu:24.04"}},
@@ -113,7 +123,7 @@ REQUESTS: Mapping[str, Any] = {
 }
 """Of bodies whose fields go together in ways that a schema does not say; by the name of the schema."""
 
-PARAMETERS: Mapping[str, Any] = {"filterBy": ["projectName==team-a"], "search": "a1", "number": 1}
+PARAMETERS: Mapping[str, Any] = {"search": "a1", "number": 1}
 
 
 def illustrate(described: Schema) -> None:
@@ -155,6 +165,8 @@ def example(schema: Schema, schemas: Schema, name: str = "", seen: tuple[str, ..
         if choice in schema:
             known = [it for it in schema[choice] if it.get("$ref", "").rpartition("/")[2] not in seen]
             return example(_best(known), schemas, name, seen)
+    if "examples" in schema:
+        return schema["examples"][0]
     if "const" in schema:
         return schema["const"]
     if "enum" in schema:

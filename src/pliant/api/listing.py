@@ -1,10 +1,12 @@
 """One way to page, sort, filter and search, for every list."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Query
+from pydantic import Field
 
 from pliant.control.errors import BadRequest
 
@@ -33,23 +35,36 @@ class Window:
         return not (self.sort_by or self.descending or self.filters or self.search)
 
 
-async def window(
-    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    sort_by: Annotated[str | None, Query(alias="sortBy")] = None,
-    sort_order: Annotated[Literal["asc", "desc"], Query(alias="sortOrder")] = "asc",
-    filter_by: Annotated[list[str] | None, Query(alias="filterBy", description="<field><op><value>")] = None,
-    search: str = "",
-) -> Window:
-    return Window(offset, limit, sort_by, sort_order == "desc", tuple(filter_by or ()), search)
-
-
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
     """What can be asked of one kind of entry."""
 
     fields: Mapping[str, Callable[[T], Value]]
     searched: tuple[str, ...] = ("name",)  # fields in which `search` looks, without regard to case
+
+    @property
+    def asked(self) -> Callable[..., Awaitable[Window]]:
+        """What FastAPI asks for the window; the description tells the fields."""
+        names: list[Any] = sorted(self.fields)
+        operators = "|".join(map(re.escape, OPERATORS))
+        any_of_them: Any = Field(json_schema_extra={"enum": names})
+        pattern = f"^({'|'.join(names)})({operators})"
+        like_that: Any = Field(json_schema_extra={"pattern": pattern, "examples": [f"{names[0]}==a1"]})
+
+        async def window(
+            offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+            limit: Annotated[int, Query(ge=1, le=500)] = 50,
+            sort_by: Annotated[Annotated[str, any_of_them] | None, Query(alias="sortBy")] = None,
+            sort_order: Annotated[Literal["asc", "desc"], Query(alias="sortOrder")] = "asc",
+            filter_by: Annotated[
+                list[Annotated[str, like_that]] | None,
+                Query(alias="filterBy", description="<field><op><value>"),
+            ] = None,
+            search: str = "",
+        ) -> Window:
+            return Window(offset, limit, sort_by, sort_order == "desc", tuple(filter_by or ()), search)
+
+        return window
 
     def matching(self, entries: Iterable[T], window: Window) -> list[T]:
         """All that the filters and the search let through, sorted, not yet cut to a page."""

@@ -4,6 +4,7 @@ import difflib
 import functools
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import (
     Annotated,
     Any,
@@ -24,11 +25,14 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     create_model,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
-from pliant.wire.limits import Length, NoEffect, Range
+from pliant.wire.limits import Length, Looks, NoEffect, Range
+from pliant.wire.together import TOGETHER, AtLeastOne, Both, NotBoth, Together
 
 _Annotated: Any = Annotated  # with types that are known at run time only
 
@@ -38,6 +42,13 @@ class _Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
     nullable: ClassVar[frozenset[str]] = frozenset()  # where null means something
+    together: ClassVar[Mapping[str, Any]] = {}  # what of its fields excludes or needs what, as JSON Schema
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(core)
+        handler.resolve_ref_schema(made).update(cls.together)
+        return made
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +76,7 @@ def _request(kind: type) -> type[_Request]:
         made = _made(hint, _request)
         fields[name] = made if name in _required(kind) else (made | None, None)
     model = create_model(kind.__name__, __base__=_Request, __doc__=kind.__doc__, **fields)
+    model.together = _together(kind)
     model.nullable = frozenset(name for name, hint in hints.items() if type(None) in get_args(hint))
     return model
 
@@ -110,7 +122,44 @@ def _made(hint: Any, model: Callable[[type], Any]) -> Any:
     return hint
 
 
-def _bounded(bound: Range | Length | NoEffect, kind: Any) -> Any:
+def _together(kind: type) -> Mapping[str, Any]:
+    rules = [rule for kinds, rules in TOGETHER if kind in kinds for rule in rules]
+    return {"allOf": [{"anyOf": _one_of(rule)} for rule in rules]} if rules else {}
+
+
+def _one_of(rule: Together) -> list[dict[str, Any]]:
+    """Of these one must hold."""
+    if isinstance(rule, AtLeastOne):
+        return [_said(name) for name in rule.names]
+    if isinstance(rule, NotBoth):
+        return [_unsaid(rule.first), _unsaid(rule.second)]
+    if isinstance(rule, Both):
+        both = (rule.first, rule.second)
+        return [{"allOf": [_unsaid(name) for name in both]}, {"allOf": [_said(name) for name in both]}]
+    other: dict[str, Any] = {"properties": {rule.name: {"not": {"enum": [*rule.values]}}}}
+    if None in rule.values:
+        other["required"] = [rule.name]
+    needed = [*map(_said, rule.all), *map(_unsaid, rule.none)]
+    needed += [{"properties": {name: {"pattern": pattern}}} for name, pattern in rule.looks]
+    if rule.one:
+        needed.append({"anyOf": [_said(name) for name in rule.one]})
+    return [other, {"allOf": needed}]
+
+
+_NOTHING: list[Any] = [None, "", [], {}]
+
+
+def _said(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"enum": _NOTHING}}}}
+
+
+def _unsaid(name: str) -> dict[str, Any]:
+    return {"properties": {name: {"enum": _NOTHING}}}
+
+
+def _bounded(bound: Range | Length | Looks | NoEffect, kind: Any) -> Any:
+    if isinstance(bound, Looks):
+        return Field(json_schema_extra=looks(bound))
     if isinstance(bound, NoEffect):
         return Field(description="Accepted without effect; the response says so.")
     if isinstance(bound, Range):
@@ -120,6 +169,24 @@ def _bounded(bound: Range | Length | NoEffect, kind: Any) -> Any:
     turning = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069" if bound.plain or bound.word else ""
     pattern = rf"^[^\x00-\x1f{turning}]*$" if bound.plain else rf"^[^\x00{turning}]*$"
     return Field(min_length=bound.least or None, max_length=bound.most, pattern=pattern)
+
+
+def looks(bound: Looks) -> dict[str, Any]:
+    """In the words of JSON Schema."""
+    if bound.other is not None:
+        return {"anyOf": [looks(replace(bound, other=None)), looks(bound.other)]}
+    said = {
+        "pattern": bound.pattern,
+        "propertyNames": {"pattern": bound.keys} if bound.keys else "",
+        "format": bound.format,
+        "enum": [*bound.words],
+        "multipleOf": bound.step,
+        "uniqueItems": bound.once,
+        "minItems": bound.entries,
+        "minimum": bound.least,
+        "maximum": bound.most,
+    }
+    return {word: value for word, value in said.items() if value or (value == 0 and value is not False)}
 
 
 def answer_type(kind: Any) -> Any:

@@ -33,6 +33,10 @@ PLAN = 1.0
 """Seconds for which fresh rows wait for the reasons that belong to them."""
 
 
+READER = 2.0
+"""Seconds for which a server that must lead waits for a reader of its own that the store keeps waiting."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     """What readers were told of a workload."""
@@ -69,15 +73,21 @@ class Follower(Loop):
         self._over.set()
         super().close()
 
-    def release(self) -> int:
-        """Stop, and leave the decider to a loop that leads; the number of the last ask."""
+    def release(self) -> int | None:
+        """Stop, and leave the decider to a loop that leads; the number of the last ask.
+
+        None if a reader waits for the store: it may still ask, so another decider is needed.
+        """
         self._over.set()
         self._closing = True
-        if self._thread is not None:
-            self._thread.join(timeout=30)
-        with self._turn:  # a reader that still catches up is the last one to ask
+        if not self._turn.acquire(timeout=READER):  # a reader that still catches up is the last one to ask
+            log.warning("a reader still waits for the store: another decider is started")
+            return None
+        try:
             self._decided(PLAN)
             return self.state.cycles
+        finally:
+            self._turn.release()
 
     def catch_up(self) -> None:
         """Be as new as what is recorded now. If the store does not answer, `trouble` says so."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from pliant.control.audit import audited
@@ -45,7 +46,6 @@ from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 Answer = tuple["Future[Any]", Any]  # what is waited for, and what it will be
@@ -63,7 +63,7 @@ RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
 
 BREATH = 0.01
-"""Seconds, at most: if more has come during a cycle, the next one begins as long after it as it took."""
+"""Seconds, at most, and no longer than a cycle took, in which facts gather after it; a request ends them."""
 
 SETTLING = 50
 """Cycles that may follow one another without news; more means that plans undo each other."""
@@ -101,6 +101,8 @@ class Loop:
         self._halt = halt
         self._fatal = fatal
         self._inbox: queue.SimpleQueue[News | Look | Bell] = queue.SimpleQueue()
+        self._arrived = partial(self._inbox.put, Bell.ANSWERED)  # there is an answer of the decider
+        self._requested = threading.Event()  # a request may be in the inbox
         self._kept: list[Fact] = []  # facts whose cycle could not be recorded
         self._thread: threading.Thread | None = None
         self.audit = Audit()
@@ -180,6 +182,7 @@ class Loop:
         """Have `run` executed in the next cycle; the answer comes once its outcome is on disk."""
         command = Command(keeping(audited(run, self.state)))
         self._inbox.put(command)
+        self._requested.set()
         return command.answer
 
     def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
@@ -206,10 +209,6 @@ class Loop:
         self._dialogue.due = True
         self._inbox.put(Bell.CYCLE)
 
-    def _arrived(self) -> None:
-        """There is an answer of the decider."""
-        self._inbox.put(Bell.ANSWERED)
-
     # -- the loop ----------------------------------------------------------------------------------
 
     @property
@@ -233,7 +232,7 @@ class Loop:
                 before, began = self.plan, time.monotonic()
                 self.cycle(news)
                 if not self._inbox.empty():  # what else comes meanwhile shares a cycle with it
-                    time.sleep(min(time.monotonic() - began, BREATH))
+                    self._requested.wait(min(time.monotonic() - began, BREATH))
                 if self.plan is not before:
                     settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
@@ -259,6 +258,7 @@ class Loop:
         try:
             item = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
             self._idle = True
+            self._requested.clear()
             while True:
                 if isinstance(item, Look):
                     item.show(self.state)

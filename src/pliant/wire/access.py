@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
-from pliant.wire.limits import Count, Length, Text
+from pliant.wire.limits import Count, Length, Looks, Text
+from pliant.wire.shapes import RoleName, UserName
 
 Name = Annotated[str, Length(255, least=2, word=True)]
-RoleName = Annotated[str, Length(128, least=2, word=True)]
 Password = Annotated[str, Length(255, least=8)]
 
 
@@ -31,7 +31,7 @@ class UserList(TypedDict):
 class UserRequest(TypedDict, total=False):
     """Body of POST /api/v1/users."""
 
-    email: Required[Name]
+    email: Required[UserName]
     account: Annotated[str, Length(64, word=True)]
 
 
@@ -56,7 +56,7 @@ class OwnPassword(TypedDict):
 
 
 class ApplicationRequest(TypedDict, total=False):
-    name: Required[Name]
+    name: Required[Annotated[Name, Looks("^[a-z][-_a-z0-9]*[a-z0-9]$")]]
     account: Annotated[str, Length(64, word=True)]
 
 
@@ -90,7 +90,7 @@ class Secret(TypedDict):
 class KeyRequest(TypedDict, total=False):
     name: Required[Name]
     only: Literal["read", "submit"]
-    days: Count
+    days: Annotated[Count, Looks(least=1, most=3650)]
 
 
 class KeyItem(TypedDict):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Required, TypedDict
 
 from pliant.wire.limits import Length, Name, Text, Unused, Word
 from pliant.wire.server import ComplianceIssue, PolicyOf
+from pliant.wire.shapes import Label
 from pliant.wire.submission import (
     Compute,
     DistributedSpec,
@@ -24,7 +25,7 @@ About = Annotated[str, Length(250)]
 class Meta(TypedDict, total=False):
     """For whom it is: without a scope for all; `system` is another word for the tenant."""
 
-    name: Required[Name]
+    name: Required[Label]
     description: About | None
     scope: ScopeWord
     scopeType: ScopeWord  # the same by the name that it has in templates

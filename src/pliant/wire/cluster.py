@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, Range, Unused, Word
+from pliant.wire.limits import Length, Looks, Range, Unused, Word
+from pliant.wire.shapes import LABEL_KEY, Duration, Label, LabelKey, LabelValue, Moment, PlacedLabel
 from pliant.wire.workload import Page
 
 
@@ -87,8 +88,8 @@ class NodeList(Page):
 
 
 class TaintItem(TypedDict, total=False):
-    key: Required[Name]
-    value: Word
+    key: Required[LabelKey]
+    value: LabelValue
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]  # NoSchedule if not said
     exclude: bool  # take it away
 
@@ -96,7 +97,7 @@ class TaintItem(TypedDict, total=False):
 class NodeRequest(TypedDict, total=False):
     """What is named is set, all else stays."""
 
-    labels: Annotated[dict[Word, Word | None], Length(100)]  # null: take it away
+    labels: Annotated[dict[str, LabelValue | None], Length(100), Looks(keys=LABEL_KEY)]  # null: take it away
     taints: Annotated[list[TaintItem], Length(100)]
 
 
@@ -112,14 +113,11 @@ class Strategies(TypedDict, total=False):
 
 class PoolScheduling(TypedDict, total=False):
     placementStrategy: Strategies
-    minGuaranteedRuntime: Word  # a duration such as 2m; a number is seconds
+    minGuaranteedRuntime: Duration  # a duration such as 2m; a number is seconds
 
 
-class PoolRequest(TypedDict, total=False):
-    name: Word
+class PoolPart(TypedDict, total=False):
     clusterId: Word  # the one that there is
-    labelKey: Word
-    labelValue: Word
     overProvisioningRatio: Unused
     gpuNetworkAccelerationLabelKey: Unused
     gpuNetworkAccelerationDetection: Unused
@@ -130,6 +128,20 @@ class PoolRequest(TypedDict, total=False):
     # ours
     networkTopologyName: Word  # '': none
     minRuntimeSeconds: Annotated[float, Range(0, 10**10)]
+
+
+class PoolRequest(PoolPart, total=False):
+    name: Required[Label]
+    labelKey: Required[LabelKey]
+    labelValue: Required[PlacedLabel]
+
+
+class PoolChange(PoolPart, total=False):
+    """In a change, what is not named stays as it is."""
+
+    name: Word  # the one that it has
+    labelKey: LabelKey
+    labelValue: PlacedLabel
 
 
 class NodePoolItem(TypedDict):
@@ -156,9 +168,9 @@ class NodePoolList(Page):
 class BookingRequest(TypedDict, total=False):
     """Body of POST /api/v1/bookings: GPUs for a project, or maintenance of nodes."""
 
-    name: Required[Word]
-    start: Word  # RFC 3339; left out: now
-    end: Required[Word]  # RFC 3339
+    name: Required[Label]
+    start: Moment  # left out: now
+    end: Required[Moment]
     projectName: Word  # by name or id
     maintenance: bool  # nobody's: whole nodes; then `nodes` names them
     gpus: Annotated[int, Range(1, 100_000)]
@@ -196,9 +208,18 @@ class BookingList(TypedDict):
     bookings: list[BookingItem]
 
 
+Levels = Annotated[list[LabelKey], Length(20), Looks(entries=1, once=True)]  # of nodes, the widest first
+
+
 class TopologyRequest(TypedDict, total=False):
-    name: Word
-    levels: Annotated[list[Word], Length(20)]  # node labels, the widest first
+    name: Required[Label]
+    levels: Required[Levels]
+    clusterId: Word
+
+
+class TopologyChange(TypedDict, total=False):
+    name: Word  # the one that it has
+    levels: Required[Levels]
     clusterId: Word
 
 

@@ -23,6 +23,27 @@ class Length:
     word: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What a value looks like, for the description: who refuses another one says what is wrong with it.
+
+    `pattern` is a regular expression of JSON Schema, `keys` one of an object's keys; there are no other
+    values than `words`; a number is between `least` and `most`, and a multiple of `step`; a list has
+    `entries` at least and, if `once`, none twice. Or it looks like `other`.
+    """
+
+    pattern: str = ""
+    format: str = ""
+    words: tuple[Any, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    step: float | None = None
+    keys: str = ""
+    entries: int | None = None
+    once: bool = False
+    other: "Looks | None" = None
+
+
 Count = Annotated[int, Range(0, 2**31)]
 Size = Annotated[int, Range(0, 2**62)]
 Seconds = Annotated[int, Range(0, 10**10)]

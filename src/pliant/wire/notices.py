@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, PortNumber, Unused
+from pliant.wire.limits import Length, Looks, Name, PortNumber, Unused
+from pliant.wire.shapes import ABSOLUTE, CHANNEL, MAIL, MAIL_OR_ABSOLUTE
 
 EventWord = Literal["start", "end", "failure", "preemption", "idle"]
 
@@ -14,7 +15,9 @@ class NotificationRequest(TypedDict, total=False):
     """Body of POST /api/v1/notifications."""
 
     kind: Required[Literal["mail", "webhook"]]
-    address: Required[Annotated[str, Length(254, least=1, plain=True)]]  # of a webhook: a file with its URL
+    address: Required[
+        Annotated[str, Length(254, least=1, plain=True), Looks(MAIL_OR_ABSOLUTE)]
+    ]  # of a webhook: a file with its URL
     on: Annotated[list[EventWord], Length(5, least=1)]
     everybody: bool  # of all users' jobs: for administrators
 
@@ -35,10 +38,10 @@ class MailServerRequest(TypedDict, total=False):
 
     host: Required[Annotated[str, Length(253, least=1, plain=True)]]
     port: PortNumber
-    sender: Required[Annotated[str, Length(254, least=3, plain=True)]]
+    sender: Required[Annotated[str, Length(254, least=3, plain=True), Looks(MAIL)]]
     security: Security
     login: Annotated[str, Length(254, plain=True)]
-    passwordFile: Annotated[str, Length(1000, plain=True)]
+    passwordFile: Annotated[str, Length(1000, plain=True), Looks(ABSOLUTE)]
 
 
 class MailServerItem(TypedDict):
@@ -68,8 +71,10 @@ EmailConfig = TypedDict(
         "smtpTlsEnabled": bool,  # true if not said
         "authType": Literal["auth_login", "auth_plain", "auth_none"],  # of the first two the server chooses
         "username": Annotated[str, Length(254, plain=True)],
-        "passwordFile": Annotated[str, Length(1000, plain=True)],  # ours: a path on the server's machine
-        "from": Required[Annotated[str, Length(254, least=3, plain=True)]],
+        "passwordFile": Annotated[
+            str, Length(1000, plain=True), Looks(ABSOLUTE)
+        ],  # ours: a path on the server's machine
+        "from": Required[Annotated[str, Length(254, least=3, plain=True), Looks(MAIL)]],
         "fromDisplayName": Unused,
         "recipients": Unused,
         "directNotifications": Unused,
@@ -123,7 +128,8 @@ class SubscriptionRequest(TypedDict):
     """Body of POST /api/v1/subscriptions."""
 
     events: Annotated[list[EventsOf], Length(1, least=1)]
-    channels: Annotated[list[Name], Length(1, least=1)]  # email: to the caller's own name; or a mail address
+    # email: to the caller's own name; or a mail address
+    channels: Annotated[list[Annotated[Name, Looks(CHANNEL)]], Length(1, least=1)]
 
 
 class SubscriptionItem(TypedDict):

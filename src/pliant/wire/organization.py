@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Amount, Bound, Length, Range, Text, Unused, Word
+from pliant.wire.limits import Amount, Bound, Length, Looks, Range, Text, Unused, Word
+from pliant.wire.shapes import ClassName, Label
 from pliant.wire.workload import Page
 
 
@@ -11,22 +12,29 @@ class Named(TypedDict, total=False):
     name: Word
 
 
+_NONE = Looks(words=(-1,))
+_MILLI = Looks(least=0, step=0.001)
+_MILLI_OR_NONE = Looks(least=0, step=0.001, other=_NONE)
+_WHOLE_OR_NONE = Looks(least=0, step=1, other=_NONE)
+_RANK = r"^([0-9]{1,9}|([Vv]ery[-_ ]?)?([Ll]ow|[Hh]igh)|[Mm]edium([-_ ]?([Ll]ow|[Hh]igh))?)$"
+
+
 class GpuQuota(TypedDict, total=False):
-    deserved: Bound  # GPUs
-    limit: Bound | None  # null or -1: unlimited
-    overQuotaWeight: Amount | None  # null: as the deserved quota
+    deserved: Annotated[Bound, _MILLI]  # GPUs
+    limit: Annotated[Bound, _MILLI_OR_NONE] | None  # null or -1: unlimited
+    overQuotaWeight: Annotated[Amount, _MILLI] | None  # null: as the deserved quota
 
 
 class PlainQuota(TypedDict, total=False):
     """Millicores, or memory in `units`."""
 
-    deserved: Bound | None  # null or -1: unlimited
-    limit: Bound | None
+    deserved: Annotated[Bound, _WHOLE_OR_NONE] | None  # null or -1: unlimited
+    limit: Annotated[Bound, _WHOLE_OR_NONE] | None
     overQuotaWeight: Amount  # taken and not used: weights are about GPUs
     units: Literal["Mib", "MB", "GB"]  # MB if not said
 
 
-MinRuntime = Annotated[float, Range(0, 10**10)]
+MinRuntime = Annotated[float, Range(0, 10**10), _MILLI]
 
 
 class QuotaRequest(TypedDict, total=False):
@@ -34,8 +42,8 @@ class QuotaRequest(TypedDict, total=False):
     gpu: GpuQuota
     cpu: PlainQuota
     memory: PlainQuota
-    rank: Word
-    priority: Word  # its older name
+    rank: Annotated[Word, Looks(_RANK)]
+    priority: Annotated[Word, Looks(_RANK)]  # its older name
     # ours
     reclaimMinRuntimeSeconds: MinRuntime | None  # null: as the level above, then the pool
     preemptMinRuntimeSeconds: MinRuntime | None
@@ -58,21 +66,32 @@ class NodeTypes(TypedDict, total=False):
     names: Unused
 
 
-class UnitRequest(TypedDict, total=False):
-    """A project or department. In a change, what is not named stays as it is."""
+class UnitPart(TypedDict, total=False):
+    """What can be set of a project or department; in a change, what is not named stays as it is."""
 
-    name: Word
     description: Text
     parentId: Word
     clusterId: Word  # the one that there is
     requestedNamespace: Word | None  # the one that follows from the name, or none
-    enforceRunaiScheduler: bool  # true
+    enforceRunaiScheduler: Annotated[bool, Looks(words=(True,))]
     resources: list[QuotaRequest]
     schedulingRules: Rules
     defaultNodePools: list[Word]
     nodeTypes: NodeTypes
     # ours
     departmentName: Word
+
+
+class UnitRequest(UnitPart, total=False):
+    """A project or department."""
+
+    name: Required[Label]
+
+
+class UnitChange(UnitPart, total=False):
+    """The same of one that is there."""
+
+    name: Word  # the one that it has
 
 
 class QuotaSheetRow(TypedDict, total=False):
@@ -192,8 +211,8 @@ class Priorities(TypedDict):
 
 
 class PriorityClassRequest(TypedDict, total=False):
-    name: Required[Word]
-    value: Required[Annotated[int, Range(-(2**31), 2**31 - 1)]]
+    name: Required[ClassName]
+    value: Required[Annotated[int, Range(-(2**31), 2**31 - 1), Looks(most=10**9)]]
     description: Text
 
 

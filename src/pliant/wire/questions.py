@@ -1,7 +1,8 @@
 """What the scheduler thinks: verdicts, why, the queue, what-if, drains, fairness, replay. All ours."""
 
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
+from pliant.wire.limits import Looks
 from pliant.wire.workload import EventItem, Reason
 
 
@@ -73,7 +74,7 @@ class Queue(TypedDict):
 class Supposition(TypedDict):
     """Body of POST /api/v1/what-if: changes, each with its kind. Others of its fields depend on the kind."""
 
-    changes: list[dict[str, Any]]
+    changes: Annotated[list[dict[str, Any]], Looks(entries=1)]
 
 
 class WhatIfItem(TypedDict):

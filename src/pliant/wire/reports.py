@@ -2,12 +2,14 @@
 
 from typing import Annotated, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name
+from pliant.wire.limits import Length, Looks, Name
 from pliant.wire.workload import Page
 
 Grouping = Literal["Nodepool", "Project", "Department", "Cluster"]
-Moment = Annotated[str, Length(64, least=1)]  # RFC 3339
-Filter = Annotated[str, Length(300, least=1)]  # projectName==NAME, departmentName==NAME, clusterId==UUID
+Moment = Annotated[str, Length(64, least=1), Looks(format="date-time")]
+Filter = Annotated[
+    str, Length(300, least=1), Looks(r"^(projectName|departmentName|clusterId)==[^\x00-\x1f]+$")
+]  # projectName==NAME, departmentName==NAME, clusterId==UUID
 
 
 class ReportRequest(TypedDict, total=False):

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
-from pliant.wire.limits import Length
+from pliant.wire.limits import Length, Looks
+from pliant.wire.shapes import ABSOLUTE
 
 
 class FieldProblem(TypedDict):
@@ -133,7 +134,7 @@ class ShutdownRequest(TypedDict, total=False):
 
 
 class BackupRequest(TypedDict):
-    path: Annotated[str, Length(4096, least=1)]  # absolute, on the server's machine
+    path: Annotated[str, Length(4096, least=1), Looks(ABSOLUTE)]  # on the server's machine
 
 
 class BackupDone(TypedDict):

@@ -5,7 +5,26 @@ To add a field: CONTRIBUTING.md, "A new field of a submission".
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Amount, Count, Length, Name, PortNumber, Range, Seconds, Text, Unused, Word
+from pliant.wire.limits import (
+    Amount,
+    Count,
+    Length,
+    Looks,
+    Name,
+    PortNumber,
+    Range,
+    Seconds,
+    Text,
+    Unused,
+    Word,
+)
+from pliant.wire.placing import Nearness, NodeAffinity, PodAffinity, PodAntiAffinity, Preferred, Toleration
+from pliant.wire.shapes import GpuMemory, Label, Memory, Moment
+
+_PART = Looks(least=0.001, most=1, step=0.001)
+_PORTION = Annotated[Amount, _PART]
+_TASKS = Annotated[Count, Looks(least=1, most=10_000)]
+_CORES = Annotated[Amount, Looks(least=0, step=0.001)]
 
 
 class Pair(TypedDict, total=False):
@@ -36,18 +55,18 @@ class Variable(Pair, total=False):
 class Compute(TypedDict, total=False):
     """What each task asks for."""
 
-    gpuDevicesRequest: Amount
+    gpuDevicesRequest: Annotated[Amount, Looks(step=1, other=_PART)]  # or a part of one, such as 0.5
     gpuRequestType: Literal["portion", "memory"]
-    gpuPortionRequest: Amount
-    gpuPortionLimit: Amount
-    gpuMemoryRequest: Word
-    gpuMemoryLimit: Word
-    cpuCoreRequest: Amount
+    gpuPortionRequest: _PORTION
+    gpuPortionLimit: _PORTION
+    gpuMemoryRequest: GpuMemory
+    gpuMemoryLimit: GpuMemory
+    cpuCoreRequest: _CORES
     cpuCoreLimit: Amount
-    cpuMemoryRequest: Word
+    cpuMemoryRequest: Memory
     cpuMemoryLimit: Word
     largeShmRequest: bool
-    extendedResources: list[dict[str, Any]]
+    extendedResources: Annotated[list[dict[str, Any]], Looks(words=([],))]
 
 
 class PortItem(TypedDict, total=False):
@@ -120,46 +139,6 @@ class Storage(TypedDict, total=False):
     dataVolume: Unused
 
 
-class Expression(TypedDict, total=False):
-    key: Required[Word]
-    operator: Required[Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]]
-    values: Annotated[list[Word], Length(1000)]
-
-
-class Alternative(TypedDict, total=False):
-    matchExpressions: Annotated[list[Expression], Length(100)]
-
-
-class NodeAffinity(TypedDict, total=False):
-    nodeSelectorTerms: Annotated[list[Alternative], Length(100)]
-
-
-class Preferred(TypedDict, total=False):
-    weight: int  # 1 if not said
-    matchExpressions: Annotated[list[Expression], Length(100)]
-
-
-class Toleration(TypedDict, total=False):
-    name: Word
-    operator: Literal["Equal", "Exists"]  # Equal if not said
-    key: Word
-    value: Word
-    effect: Literal["NoSchedule", "NoExecute", "PreferNoSchedule", "Any"]
-    seconds: Annotated[int, Range(1, 10**10)]
-    exclude: bool
-
-
-class PodAffinity(TypedDict, total=False):
-    type: Literal["Required", "Preferred"]
-    key: Word
-
-
-class Nearness(TypedDict, total=False):
-    name: Word  # not said: one that has the levels
-    requiredPlacement: Word  # a level
-    preferredPlacement: Word
-
-
 class SeenFolder(TypedDict):
     """A folder as the client sees it: in a container its path may mean another one."""
 
@@ -183,10 +162,14 @@ class DependencyItem(TypedDict, total=False):
     when: Literal["after", "afterok", "afterany", "afternotok", "aftercorr", "singleton"]  # default: afterok
 
 
+_RANGE = "[0-9]{1,4}(-[0-9]{1,4}(:[1-9][0-9]?)?)?"
+_INDEXES = f"^{_RANGE}(,{_RANGE})*$"
+
+
 class ArrayItem(TypedDict, total=False):
     """Equal jobs NAME-INDEX that are submitted together."""
 
-    indexes: Required[Word]  # Slurm's grammar: 0-15, 0,6,16-32, 0-15:4
+    indexes: Required[Annotated[Word, Looks(_INDEXES)]]  # Slurm's grammar: 0-15, 0,6,16-32, 0-15:4
     atOnce: Annotated[int, Range(1, 2**31)]  # not said: all
 
 
@@ -217,8 +200,8 @@ class Spec(ChangedSpec, total=False):
 
     environmentVariables: Annotated[list[Variable], Length(10_000)]
     backoffLimit: Count
-    completions: Count
-    parallelism: Count
+    completions: _TASKS
+    parallelism: _TASKS
     terminationGracePeriodSeconds: Seconds
     terminateAfterPreemption: bool
     autoDeletionTimeAfterCompletionSeconds: Seconds
@@ -238,16 +221,16 @@ class Spec(ChangedSpec, total=False):
     submittedFrom: SeenFolder  # `workingDir`, or where the job starts without one
     capturedEnvironment: Captured
     nodeAffinityPreferred: Annotated[list[Preferred], Length(100)]
-    podAntiAffinity: PodAffinity  # Required: no two of its tasks on nodes of equal label
+    podAntiAffinity: PodAntiAffinity  # Required: no two of its tasks on nodes of equal label
     topology: Nearness
-    beginAt: Word  # RFC 3339
+    beginAt: Moment
     dependencies: Annotated[list[DependencyItem], Length(100)]
     dependencyAny: bool  # one of them is enough
     keepPending: bool  # if a dependency fails: not cancelled, it waits for a later job of the same name
     array: ArrayItem
     staleGraceSeconds: Annotated[float, Range(-1, 10**9)]  # -1: for ever
     preemptionDelaySeconds: Amount
-    maxRuntimeSeconds: Amount
+    maxRuntimeSeconds: Annotated[Amount, Looks(least=1)]
     background: bool  # runs on idle GPUs outside of quota and fair share, first to be evicted
     elastic: bool
     elasticDoubling: bool
@@ -279,10 +262,10 @@ class DistributedSpec(Spec, total=False):
     """Of the workers."""
 
     distributedFramework: Literal["MPI", "PyTorch", "TF", "XGBoost", "JAX", "ElasticDL"]
-    numWorkers: Count
+    numWorkers: _TASKS
     minReplicas: Count
     maxReplicas: Count
-    slotsPerWorker: Count
+    slotsPerWorker: _TASKS
     mpiLauncherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"]
     sshAuthMountPath: Word
     cleanPodPolicy: Literal["None", "All", "Running"]
@@ -346,7 +329,7 @@ class AssetChoice(TypedDict, total=False):
 class Identity(TypedDict, total=False):
     """The part of a submission that is the same for all kinds: its name, its owner."""
 
-    name: Word
+    name: Label
     useGivenNameAsPrefix: bool
     projectId: Word
     clusterId: Word
@@ -354,7 +337,7 @@ class Identity(TypedDict, total=False):
     assets: AssetChoice
     # ours
     projectName: Word
-    nameBase: Word  # a name is generated from it ...
+    nameBase: Label  # a name is generated from it ...
     nameStyle: Literal["hex", "index"]  # ... with 12 digits (if not said), or with the smallest free index
     submittedBy: Annotated[str, Length(128, plain=True)]
     source: Word

@@ -6,6 +6,7 @@ from pliant.control.errors import BadRequest
 from pliant.control.submit.placing import Placing
 from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, Term, Toleration
 from pliant.model.workload import Workload
+from pliant.wire import placing
 from pliant.wire import submission as wire
 
 Item = dict[str, Any]
@@ -37,14 +38,14 @@ def placing_of(spec: wire.Spec) -> Placing:
     )
 
 
-def _terms(given: wire.Alternative | wire.Preferred) -> tuple[Term, ...]:
+def _terms(given: placing.Alternative | placing.Preferred) -> tuple[Term, ...]:
     return tuple(
         Term(entry["key"], Operator(entry["operator"]), tuple(entry.get("values", ())))
         for entry in given.get("matchExpressions", ())
     )
 
 
-def _toleration(entry: wire.Toleration) -> Toleration:
+def _toleration(entry: placing.Toleration) -> Toleration:
     effect, seconds = entry.get("effect", "Any"), entry.get("seconds")
     return Toleration(
         entry.get("key", ""),
@@ -55,7 +56,7 @@ def _toleration(entry: wire.Toleration) -> Toleration:
     )
 
 
-def _apart(asked: wire.PodAffinity | None) -> str:
+def _apart(asked: placing.PodAntiAffinity | None) -> str:
     if asked is None:
         return ""
     if asked.get("type") == "Preferred":

@@ -1,8 +1,11 @@
 """From what happened to what travels: events and history records of one workload."""
 
 from dataclasses import replace
+from typing import Annotated
 
-from pliant.api.listing import Listing
+from fastapi import Depends
+
+from pliant.api.listing import Listing, Window
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, names_of, numbers_of
@@ -51,6 +54,8 @@ EVENTS: Listing[tuple[int, Event]] = Listing(
     searched=("reason", "message", "source"),
 )
 """What can be asked of them; each with its place in all history."""
+
+AskedEvents = Annotated[Window, Depends(EVENTS.asked)]
 
 
 def event_item(

@@ -10,7 +10,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, window
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
 from pliant.api.repeats import answered
@@ -52,7 +52,6 @@ from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1", tags=["assets and templates"])
 
-Asked = Annotated[Window, Depends(window)]
 Comply = Annotated[
     str, Query(alias="complyToProject", max_length=200, description="Say whether its policies allow each.")
 ]
@@ -70,6 +69,7 @@ _listing: Listing[Asset] = Listing(
     },
     searched=("name", "description"),
 )
+Asked = Annotated[Window, Depends(_listing.asked)]
 
 
 def meta_of(row: Asset) -> AssetMeta:

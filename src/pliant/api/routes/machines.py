@@ -10,7 +10,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, window
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal
 from pliant.api.redaction import sight
@@ -31,6 +31,7 @@ from pliant.wire.cluster import (
     NodePoolItem,
     NodePoolList,
     NodeRequest,
+    PoolChange,
     PoolRequest,
     Strategies,
     TaintItem,
@@ -39,7 +40,6 @@ from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1", tags=["machines"])
 
-Asked = Annotated[Window, Depends(window)]
 
 _nodes: Listing[NodeView] = Listing(
     {
@@ -53,6 +53,7 @@ _nodes: Listing[NodeView] = Listing(
     },
     searched=("name", "nodePool", "gpuType"),
 )
+AskedNodes = Annotated[Window, Depends(_nodes.asked)]
 _pools: Listing[NodePool] = Listing(
     {
         "id": lambda pool: pool.id,
@@ -62,6 +63,7 @@ _pools: Listing[NodePool] = Listing(
     },
     searched=("name", "labelKey", "labelValue"),
 )
+AskedPools = Annotated[Window, Depends(_pools.asked)]
 
 
 @router.get("/clusters", dependencies=[needs("clusters:read")], **answers(200, list[ClusterItem]))
@@ -85,12 +87,12 @@ def check_that_cluster(board: Board, identity: str) -> None:
 
 
 @router.get("/nodes/count", dependencies=[needs("nodes:read")], **answers(200, Counted))
-def count_nodes(here: Here, asked: Asked) -> Response:
+def count_nodes(here: Here, asked: AskedNodes) -> Response:
     return answer(_nodes.count(here.service.board.nodes, asked))
 
 
 @router.get("/nodes", dependencies=[needs("nodes:read")], **answers(200, NodeList))
-def nodes(here: Here, asked: Asked, caller: Caller) -> Response:
+def nodes(here: Here, asked: AskedNodes, caller: Caller) -> Response:
     board = here.service.board
     sees = sight(board, caller)
     strays = here.server.strays()
@@ -152,12 +154,12 @@ def known_node(board: Board, name: str) -> NodeView:
 
 
 @router.get("/node-pools/count", dependencies=[needs("nodepools:read")], **answers(200, Counted))
-def count_pools(here: Here, asked: Asked) -> Response:
+def count_pools(here: Here, asked: AskedPools) -> Response:
     return answer(_pools.count(here.service.board.pools, asked))
 
 
 @router.get("/node-pools", dependencies=[needs("nodepools:read")], **answers(200, NodePoolList))
-def node_pools(here: Here, asked: Asked) -> Response:
+def node_pools(here: Here, asked: AskedPools) -> Response:
     board = here.service.board
     return answer(_pools.page("nodepools", board.pools, asked, lambda pool: pool_item(pool, board)))
 
@@ -165,8 +167,6 @@ def node_pools(here: Here, asked: Asked) -> Response:
 @router.post("/node-pools", dependencies=[needs("nodepools:write")], **answers(201, NodePoolItem))
 def create_pool(body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
     """All nodes that carry its label; every project starts in it with a quota of 0."""
-    if not body.get("name"):
-        raise BadRequest("The node pool has no name.", "Set name.", field="name")
     board = here.service.board
     return answered(
         lambda: here.service.create_pool(body["name"], lambda row: _changed(row, body, board), caller.user),
@@ -181,10 +181,10 @@ def node_pool(key: str, here: Here) -> Response:
     return _pool(key, here)
 
 
-def update_pool(key: str, body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
+def update_pool(key: str, body: Received[PoolChange], here: Here, caller: Caller) -> Response:
     """What is named is set, all else stays."""
     pool = here.service.update_pool(key, lambda row: _changed(row, body, here.service.board), caller.user)
-    return _pool(pool.name, here, 200, without_effect(PoolRequest, body))
+    return _pool(pool.name, here, 200, without_effect(PoolChange, body))
 
 
 for _method in ("put", "patch"):
@@ -220,7 +220,7 @@ def known_pool(board: Board, key: str) -> NodePool:
     )
 
 
-def _changed(pool: NodePool, body: PoolRequest, board: Board) -> NodePool:
+def _changed(pool: NodePool, body: PoolRequest | PoolChange, board: Board) -> NodePool:
     """The pool with what the body names."""
     check_cluster(body.get("clusterId"), board)
     scheduling = body.get("schedulingConfiguration", {})

@@ -11,7 +11,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import Target, check, demand, may_see_unit, needs, unit
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, window
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
 from pliant.api.repeats import answered
@@ -39,13 +39,13 @@ from pliant.wire.organization import (
     QuotaSheet,
     Ranks,
     Rules,
+    UnitChange,
     UnitRequest,
 )
 from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1/org-unit", tags=["projects and departments"])
 
-Asked = Annotated[Window, Depends(window)]
 
 _UNITS = {"MB": 10**6, "Mib": 2**20, "GB": 10**9}
 _LIMITS = {
@@ -60,7 +60,7 @@ _LIMITS = {
 # -- reading a body ---------------------------------------------------------------------------------
 
 
-def change_of(body: UnitRequest, here: Context) -> QueueChange:
+def change_of(body: UnitRequest | UnitChange, here: Context) -> QueueChange:
     """What the body names."""
     check_cluster(body.get("clusterId"), here.service.board)
     if body.get("enforceRunaiScheduler", True) is False:
@@ -199,6 +199,7 @@ _listing: Listing[QueueView] = Listing(
     },
     searched=("name", "description"),
 )
+Asked = Annotated[Window, Depends(_listing.asked)]
 
 
 def _find(views: Mapping[str, QueueView], key: str, what: str) -> QueueView:
@@ -268,8 +269,6 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
 
     def create(body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
         change = change_of(body, here)
-        if not change.name:
-            raise BadRequest(f"The {what} has no name.", "Set name.", field="name")
         if what == "project":
             demand(caller, "projects:create", _below(here, change.department))
         make = here.service.create_project if what == "project" else here.service.create_department
@@ -284,7 +283,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return rendered(here, key)
 
     def update(
-        key: str, body: Received[UnitRequest], here: Here, caller: Caller, match: IfMatch = ""
+        key: str, body: Received[UnitChange], here: Here, caller: Caller, match: IfMatch = ""
     ) -> Response:
         """What is named is set, all else stays."""
         queue = found(here, key)

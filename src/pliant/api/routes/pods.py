@@ -3,18 +3,18 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Response
+from fastapi import Depends, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
 from pliant.api.late import Router
-from pliant.api.listing import Listing
+from pliant.api.listing import Listing, Window
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.workloads import Renderer
-from pliant.api.routes.workloads import Asked, everything, find
+from pliant.api.routes.workloads import everything, find
 from pliant.control.board.view import WorkloadView
 from pliant.model.workload import Attempt
 from pliant.wire.workload import Counted, PodItem, PodList
@@ -32,6 +32,7 @@ _pods: Listing[PodItem] = Listing(
         for name in ("name", "status", "nodeName", "createdAt", "workloadId", "workloadName", "projectId")
     }
 )
+Asked = Annotated[Window, Depends(_pods.asked)]
 
 
 @router.get("/pods", dependencies=[needs("workloads:read")], **answers(200, PodList))

@@ -12,7 +12,7 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden
 from pliant.api.guard import may_see_unit, needs
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, window
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -29,7 +29,6 @@ from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1/org-unit/reports", tags=["reports"])
 
-Asked = Annotated[Window, Depends(window)]
 
 FILTER = re.compile(r"(projectName|departmentName|clusterId)==(.+)")
 HOUR = 3_600_000  # ms
@@ -92,6 +91,7 @@ _listing: Listing[Asset] = Listing(
     },
     searched=("name", "description"),
 )
+Asked = Annotated[Window, Depends(_listing.asked)]
 
 
 @router.get("", dependencies=[needs("reports:read")], **answers(200, ReportList))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from fastapi import Query, Response
 
@@ -234,11 +235,17 @@ def permissions(caller: Caller) -> Response:
     return answer({"permissions": _by_resource(right for right in TABLE if caller.may(right))})
 
 
+_RESOURCE: Any = Query(
+    alias="resourceType", json_schema_extra={"enum": sorted({right.partition(":")[0] for right in TABLE})}
+)
+_ACTIONS: Any = {"enum": sorted({right.partition(":")[2] for right in TABLE})}
+
+
 @router.get(
     "/v1/authorization/permitted-scopes", dependencies=[needs("self:read")], **answers(200, PermittedScopes)
 )
 def permitted_scopes(
-    caller: Caller, resource: str = Query(alias="resourceType"), action: str = Query(default="read")
+    caller: Caller, resource: str = _RESOURCE, action: str = Query(default="read", json_schema_extra=_ACTIONS)
 ) -> Response:
     """The scopes of the caller's rules by which that is permitted; `own`: for their own things only."""
     right = f"{resource}:{action}"

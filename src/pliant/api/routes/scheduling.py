@@ -9,24 +9,23 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, cut, window
+from pliant.api.listing import Listing, Window, cut
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
 from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
-from pliant.api.responses.history import EVENTS, happening
+from pliant.api.responses.history import EVENTS, AskedEvents, happening
 from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.state.setting import SETTINGS, read
 from pliant.model.rights import TENANT
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
-from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest
+from pliant.wire.cluster import SettingList, TopologyChange, TopologyItem, TopologyList, TopologyRequest
 from pliant.wire.workload import Counted, EventList
 
 router = Router(prefix="/api/v1", tags=["scheduling"])
 
-Asked = Annotated[Window, Depends(window)]
 Typed = bool | str | float | int | None  # bool: so that true is not taken for 1
 
 
@@ -39,8 +38,17 @@ def settings(here: Here) -> Response:
     return answer(_settings(here.service.board))
 
 
+_DESCRIBED: dict[str, Any] = {
+    "minProperties": 1,
+    "propertyNames": {"enum": [it.name for it in SETTINGS]},
+    "additionalProperties": {"type": ["string", "number", "null"]},
+}
+
+
 @router.patch("/scheduling-settings", dependencies=[needs("settings:update")], **answers(200, SettingList))
-def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) -> Response:
+def tune(
+    body: Annotated[dict[str, Typed], Body(json_schema_extra=_DESCRIBED)], here: Here, caller: Caller
+) -> Response:
     """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
     if not body:
         raise BadRequest("No settings were given.", 'Send names and values, as in {"stale-grace": "5m"}.')
@@ -81,7 +89,7 @@ Subject = Annotated[
 
 
 @router.get("/events", dependencies=[needs("self:read")], **answers(200, EventList))
-def events(here: Here, caller: Caller, asked: Asked, subject: Subject = CLUSTER) -> Response:
+def events(here: Here, caller: Caller, asked: AskedEvents, subject: Subject = CLUSTER) -> Response:
     """What happened to something that is no workload, oldest first: who set what, what contradicts itself."""
     _check_subject(caller, subject, here.service.board)
     found: list[tuple[int, Any]] = []
@@ -106,6 +114,7 @@ _topologies: Listing[Topology] = Listing(
     {"name": lambda row: row.name, "phase": lambda row: "Ready", "source": lambda row: "API"},
     searched=("name",),
 )
+Asked = Annotated[Window, Depends(_topologies.asked)]
 
 
 @router.get("/network-topologies", dependencies=[needs("topologies:read")], **answers(200, TopologyList))
@@ -124,9 +133,8 @@ def count_topologies(here: Here, asked: Asked) -> Response:
 @router.post("/network-topologies", dependencies=[needs("topologies:write")], **answers(201, TopologyItem))
 def create_topology(body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     """Labels of nodes, the widest level first."""
-    name, levels = body.get("name", ""), tuple(body.get("levels", ()))
     return answered(
-        lambda: here.service.create_topology(name, levels, caller.user),
+        lambda: here.service.create_topology(body["name"], tuple(body["levels"]), caller.user),
         lambda made: answer(_topology(made, here.service.board), 201),
     )
 
@@ -142,11 +150,11 @@ def topology(key: str, here: Here) -> Response:
 @router.put(
     "/network-topologies/{key}", dependencies=[needs("topologies:write")], **answers(200, TopologyItem)
 )
-def update_topology(key: str, body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
+def update_topology(key: str, body: Received[TopologyChange], here: Here, caller: Caller) -> Response:
     name = _find(key, here).name
     if body.get("name", name) != name:
         raise BadRequest("The name of a topology cannot be changed.", "Make another one.")
-    made = here.service.update_topology(name, tuple(body.get("levels", ())), caller.user)
+    made = here.service.update_topology(name, tuple(body["levels"]), caller.user)
     return answer(_topology(made, here.service.board))
 
 

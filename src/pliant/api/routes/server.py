@@ -19,10 +19,10 @@ from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
-from pliant.api.signin import sign_in
+from pliant.api.signin import GRANTS, sign_in
 from pliant.control.errors import BadRequest, Conflict, Unavailable
 from pliant.model.workload import TaskPhase
-from pliant.wire.proof import PATH
+from pliant.wire.proof import LEAST, MOST, PATH
 from pliant.wire.server import (
     BackupDone,
     BackupRequest,
@@ -66,8 +66,13 @@ async def version(here: Here) -> Response:
     return answer({"version": here.server.version, "api": API})
 
 
+Nonce = Annotated[
+    str, Query(min_length=LEAST, max_length=MOST, json_schema_extra={"pattern": "^[A-Za-z0-9]*$"})
+]
+
+
 @public.get(PATH, dependencies=[needs(OPEN)], **answers(200, ProofItem))
-async def proof(request: Request, here: Here, nonce: str, token: str) -> Response:
+async def proof(request: Request, here: Here, nonce: Nonce, token: str) -> Response:
     """That this server knows a token, for a client that has not sent it yet.
 
     `token` is all before the token's last `.` or `:`, or else the first 16 digits of its SHA-256. The answer
@@ -87,18 +92,27 @@ def metrics(here: Here) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-def _token_body(required: str, names: Iterable[str]) -> dict[str, Any]:
+def _token_body(required: str, names: Iterable[str], grants: Iterable[str]) -> dict[str, Any]:
     """Both forms in which it is taken, for OpenAPI."""
-    fields = {name: {"type": "string"} for name in names}
-    plain = {"type": "object", "required": [required], "properties": fields}
-    media = ("application/json", "application/x-www-form-urlencoded")
-    return {"requestBody": {"required": True, "content": {name: {"schema": plain} for name in media}}}
+
+    def taken(more: Iterable[str] = ()) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            name: {"type": "string", "pattern": r"^[^\x00]*$"} for name in (*names, *more)
+        }
+        fields[required] = {"type": "string", "enum": [*grants, "refresh_token"]}
+        return {"type": "object", "required": [required], "properties": fields, "additionalProperties": False}
+
+    content = {
+        "application/json": {"schema": taken()},
+        "application/x-www-form-urlencoded": {"schema": taken(["scope"])},
+    }
+    return {"requestBody": {"required": True, "content": content}}
 
 
 @public.post(
     "/api/v1/token",
     dependencies=[needs(OPEN)],
-    openapi_extra=_token_body("grantType", _FIELDS),
+    openapi_extra=_token_body("grantType", _FIELDS, GRANTS),
     **answers(200, Tokens),
 )
 async def token(request: Request, here: Here) -> Response:
@@ -112,9 +126,11 @@ async def token(request: Request, here: Here) -> Response:
     return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})
 
 
+_OAUTH_GRANTS = ("client_credentials", "password")
 _OAUTH = _token_body(
     "grant_type",
-    ("grant_type", "client_id", "client_secret", "username", "password", "refresh_token", "scope"),
+    ("grant_type", "client_id", "client_secret", "username", "password", "refresh_token"),
+    _OAUTH_GRANTS,
 )
 
 
@@ -122,7 +138,7 @@ _OAUTH = _token_body(
 async def token_by_form(request: Request, here: Here) -> Response:
     """The same with OAuth 2's names."""
     fields = credentials(await request.body())
-    issued = await run_in_threadpool(sign_in, here, request, fields, ("client_credentials", "password"))
+    issued = await run_in_threadpool(sign_in, here, request, fields, _OAUTH_GRANTS)
     return answer(
         {
             "access_token": issued.access,

@@ -9,7 +9,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import Target, about, known_workload, needs
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, window
+from pliant.api.listing import Listing, Window
 from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
@@ -32,7 +32,7 @@ _listing: Listing[Kept] = Listing(
 
 
 @router.get("", dependencies=[needs("workloads:files")], **answers(200, KeptList))
-def kept_files(here: Here, caller: Caller, asked: Annotated[Window, Depends(window)]) -> Response:
+def kept_files(here: Here, caller: Caller, asked: Annotated[Window, Depends(_listing.asked)]) -> Response:
     """What deleted workloads left, oldest first."""
     keep = here.service.files.keep
     found = [kept for kept in here.service.files.kept() if _sees(here, caller, kept)]

@@ -32,9 +32,26 @@ HOUR = 3600 * SECOND
 KEYS = ("user", "project", "nodePool", "month", "day")
 SUMS = ("allocatedGpuSeconds", "measuredGpuSeconds", "usedGpuSeconds", "runs", "failed")
 
-Since = Annotated[str, Query(alias="from", description="First day, UTC: 2026-11-01. Default: of this month.")]
-Until = Annotated[str, Query(alias="to", description="Last day, UTC. Default: today.")]
-By = Annotated[str, Query(description=f"Grouped by, separated by commas: {', '.join(KEYS)}.")]
+_KEY = "|".join(KEYS)
+_DAY = {"format": "date"}
+Since = Annotated[
+    str,
+    Query(
+        alias="from",
+        description="First day, UTC: 2026-11-01. Default: of this month.",
+        json_schema_extra=_DAY,
+    ),
+]
+Until = Annotated[
+    str, Query(alias="to", description="Last day, UTC. Default: today.", json_schema_extra=_DAY)
+]
+By = Annotated[
+    str,
+    Query(
+        description=f"Grouped by, separated by commas: {', '.join(KEYS)}.",
+        json_schema_extra={"pattern": f"^(({_KEY})(,({_KEY}))*)?$"},
+    ),
+]
 Form = Annotated[Literal["json", "csv"], Query(alias="format")]
 User = Annotated[str, Query(max_length=128)]
 InProject = Annotated[str, Query(alias="projectName", max_length=255)]

@@ -12,7 +12,7 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import KINDS, status_of_refusal
 from pliant.api.guard import about, check, known_workload, needs, workload
 from pliant.api.late import Router
-from pliant.api.listing import Listing, Window, cut, window
+from pliant.api.listing import Listing, Window, cut
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -20,7 +20,7 @@ from pliant.api.requests.completion import PLURALS
 from pliant.api.requests.parse_submission import parse_fitting
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import EVENTS, event_item, outcome_item, record_item
+from pliant.api.responses.history import EVENTS, AskedEvents, event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.spec import submitted
 from pliant.api.responses.status import status_of
@@ -52,7 +52,6 @@ from pliant.wire.workload import (
 
 router = Router(prefix="/api/v1/workloads", tags=["workloads"])
 
-Asked = Annotated[Window, Depends(window)]
 Deleted = Annotated[bool, Query(description="Include deleted workloads within the retention.")]
 
 
@@ -91,6 +90,9 @@ def _listing(now: int) -> Listing[WorkloadView]:
         },
         searched=("name", "projectName", "submittedBy", "image", "id"),
     )
+
+
+Asked = Annotated[Window, Depends(_listing(0).asked)]
 
 
 def everything(here: Context, caller: Principal, board: Board, deleted: bool) -> Sequence[WorkloadView]:
@@ -293,7 +295,7 @@ def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
 
 
 @router.get("/{identity}/events", dependencies=[needs("workloads:read", workload)], **answers(200, EventList))
-def events(identity: str, here: Here, asked: Asked) -> Response:
+def events(identity: str, here: Here, asked: AskedEvents) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
     found = EVENTS.matching(history_of(here, identity), asked)
@@ -312,7 +314,7 @@ def progress(identity: str, here: Here) -> Response:
 @router.get(
     "/{identity}/history", dependencies=[needs("workloads:read", workload)], **answers(200, RecordList)
 )
-def history(identity: str, here: Here, asked: Asked) -> Response:
+def history(identity: str, here: Here, asked: AskedEvents) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
     found = EVENTS.matching(history_of(here, identity), asked)

@@ -1,0 +1,131 @@
+"""Which fields of a body exclude or need one another, as the description tells it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pliant.wire import access, assets, cluster, notices, placing, questions, submission, usage
+from pliant.wire.shapes import ABSOLUTE, MAIL
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOne:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotBoth:
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Or neither."""
+
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """With one of these values of `name` (None: it is not said) all of `all` are said, one of `one` if it
+    names any, none of `none`, and the fields of `looks` look like that."""
+
+    name: str
+    values: tuple[str | bool | None, ...]
+    all: tuple[str, ...] = ()
+    one: tuple[str, ...] = ()
+    none: tuple[str, ...] = ()
+    looks: tuple[tuple[str, str], ...] = ()  # (field, pattern)
+
+
+Together = AtLeastOne | NotBoth | Both | With
+
+_SPECS = (
+    submission.Spec,
+    submission.DistributedSpec,
+    submission.InferenceSpec,
+    assets.TemplateSpec,
+)
+_SUBMISSIONS = (submission.Submission, submission.Distributed, submission.Inference)
+
+_VAGUE = (None, "NoSchedule", "PreferNoSchedule", "Any")
+
+TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
+    (_SUBMISSIONS, (AtLeastOne(("projectId", "projectName")),)),
+    (
+        _SPECS,
+        (
+            NotBoth("podAffinity", "topology"),
+            With("background", (True,), looks=(("preemptibility", "^preemptible$"),)),
+        ),
+    ),
+    (
+        (submission.Compute,),
+        (
+            NotBoth("gpuMemoryRequest", "gpuPortionRequest"),
+            With("gpuRequestType", ("memory",), all=("gpuMemoryRequest",)),
+            With("gpuRequestType", ("portion",), none=("gpuMemoryRequest",)),
+        ),
+    ),
+    (
+        (placing.Toleration,),
+        (
+            With("operator", (None, "Equal"), all=("key",)),
+            With("operator", ("Exists",), none=("value",)),
+            With("effect", _VAGUE, none=("seconds",)),
+        ),
+    ),
+    (
+        (placing.Expression,),
+        (
+            With("operator", ("In", "NotIn", "Gt", "Lt"), all=("values",)),
+            With("operator", ("Exists", "DoesNotExist"), none=("values",)),
+        ),
+    ),
+    ((placing.Alternative, placing.Preferred), (AtLeastOne(("matchExpressions",)),)),
+    ((cluster.NodeRequest,), (AtLeastOne(("labels", "taints")),)),
+    (
+        (cluster.BookingRequest,),
+        (
+            With("maintenance", (True,), all=("nodes",), none=("projectName", "gpus")),
+            With("maintenance", (None, False), all=("projectName", "gpus")),
+        ),
+    ),
+    ((usage.LimitRequest,), (AtLeastOne(("gpus", "pending", "gpuHours")),)),
+    ((access.RuleRequest,), (AtLeastOne(("roleId", "roleName")),)),
+    ((questions.DrainSome,), (AtLeastOne(("nodes", "label")), NotBoth("nodes", "label"))),
+    (
+        (assets.Meta, assets.PolicyMeta),
+        (
+            With("scope", ("project",), one=("scopeId", "projectId")),
+            With("scope", ("department",), one=("scopeId", "departmentId")),
+        ),
+    ),
+    (
+        (assets.Meta,),
+        (
+            With("scopeType", ("project",), one=("scopeId", "projectId")),
+            With("scopeType", ("department",), one=("scopeId", "departmentId")),
+        ),
+    ),
+    (
+        (notices.NotificationRequest,),
+        (
+            With("kind", ("mail",), looks=(("address", MAIL),)),
+            With("kind", ("webhook",), looks=(("address", ABSOLUTE),)),
+        ),
+    ),
+    (
+        (notices.MailServerRequest,),
+        (Both("login", "passwordFile"), With("security", ("none",), none=("login",))),
+    ),
+    (
+        (notices.EmailConfig,),
+        (
+            Both("username", "passwordFile"),
+            With("authType", ("auth_none",), none=("username",)),
+            With("smtpTlsEnabled", (False,), none=("username",)),
+        ),
+    ),
+)
