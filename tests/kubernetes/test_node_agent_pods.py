@@ -86,7 +86,8 @@ def test_an_annotation_that_is_broken_is_told_once_and_changes_nothing(agent, fo
     assert texts["a"].endswith("the limits of before stay") and texts["b"].endswith("it cannot start")
     assert names(folder) == ["team_a"]
     assert parse((folder / "team_a" / "conf" / "gpu.conf").read_text()).grants[0].limit == 4096
-    agent.changed(True, replace(POD, conf="limit=none"))
+    agent.changed(True, replace(POD, conf=conf(0)))
+    agent.look(events)
     agent.changed(True, replace(POD, conf=conf(1024, 2)))
     agent.look(events)
     assert len(events.said) == 2, "somebody who changes it all the time fills nothing"

@@ -67,8 +67,9 @@ def reasons(look: object) -> list[tuple[str, str]]:
 def test_what_a_pod_uses_with_what_its_driver_adds(stage, node, program):
     """A context of 100 MiB is no allocation: NVML tells of it, by the pid of the node."""
     node.process(7001, POD, own=program.pid, amount=612 * MIB)
-    node.looker.look(kept(stage), {POD})
-    found = node.looker.look(kept(stage), {POD})
+    node.process(7002, OTHER, own=program.pid, amount=GIB)  # each pod counts its processes from 1
+    node.looker.look(kept(stage), {POD, OTHER})
+    found = node.looker.look(kept(stage), {POD, OTHER})
     (part,) = found.pods[POD].parts
     assert (part.used, part.limit, part.request, part.processes) == (612 * MIB, 2 * GIB, 256 * MIB, 1)
     assert found.troubles == () and found.outside == {GPU: 0} and found.loads[GPU].busy == 50
