@@ -74,8 +74,8 @@ class Request:
 
     # Written out: each workload's is looked up by what it asks for, and mypyc compiles none that is derived.
     def __hash__(self) -> int:
-        limits = self.portion_limit, self.gpu_memory_limit, self.owner
-        return hash((self.devices, self.portion, self.gpu_memory, self.cpu, self.memory, *limits))
+        rest = self.portion_limit, self.gpu_memory_limit, self.owner
+        return hash((self.devices, self.portion, self.gpu_memory, self.cpu, self.memory, rest))
 
     @property
     def shared(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pliant.model.quantity import Resources
 from pliant.model.reason import Placed
-from pliant.sched.actions.context import Block, Cycle
+from pliant.sched.actions.context import Block, Cycle, PoolChoice
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.placement.series import Series, chain_of
@@ -24,7 +24,7 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
         order = cycle.order(pool, asking)
         seen: dict[int, Row] = {}  # by id of its batch, which is held: none gets its id
-        while (job := _next(cycle, order, pool, seen, hopeless)) is not None:
+        while (job := _next(cycle, order, choice, seen, hopeless)) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             row = seen[id(order.row)]
@@ -40,11 +40,15 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
                     continue
                 hopeless[equivalence] = cycle.shares.refuse(chunk, pool, adding)
                 reserving.consider(chunk, pool, adding, hopeless[equivalence])
-            if row.block is None:
-                row.block = Block(chunk, pool, adding, hopeless[equivalence], equivalence)
-            following = order.following()
-            cycle.looked_at(following)
-            cycle.block(choice, row.block, (chunk, *following))
+            row.block = Block(chunk, pool, adding, hopeless[equivalence], equivalence)
+            _block(cycle, order, choice, chunk, row.block)
+
+
+def _block(cycle: Cycle, order: Order, choice: PoolChoice, chunk: Chunk, block: Block) -> None:
+    """Remember why this one, and those that are next and alike, got no place."""
+    following = order.following()
+    cycle.looked_at(following)
+    cycle.block(choice, block, (chunk, *following))
 
 
 class Row:
@@ -74,17 +78,20 @@ class Row:
 def _next(
     cycle: Cycle,
     order: Order,
-    pool: str,
+    choice: PoolChoice,
     seen: dict[int, Row],
     hopeless: dict[Equivalence, Refusal | None],
 ) -> tuple[Chunk, Resources] | None:
-    """The next job that has to be looked at by itself; all before it are placed, equal ones in one step.
+    """The next job that has to be looked at by itself.
+
+    All before it are placed, equal ones in one step, or get nothing like one of their batch before them.
 
     Equal are tasks that have all they ask for or nothing, had no place, and of which but the room on nodes
     decides where they go: each is placed as it would be alone, but what follows from a place is told to its
     node when the next node is chosen, or the next job is of another kind.
     """
     tasks, positions, blocked, series = cycle.world.tasks, cycle.positions, cycle.blocked, None
+    pool = choice[1]
     names = ("",)  # of the last one's task: most are called alike
     try:
         while (job := order.pop()) is not None:
@@ -95,6 +102,9 @@ def _next(
             row = seen.get(id(batch))
             if row is None:
                 row = seen[id(batch)] = Row(cycle, batch, chunk, pool)
+            if row.block is not None:
+                _block(cycle, order, choice, chunk, row.block)
+                continue
             if row.series is not series:
                 if series is not None:
                     series.settle()

@@ -331,7 +331,8 @@ class Cycle(Destinations):
 
     def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
-        failures, blocked = self._failures_of(choice, block.equivalence), self.blocked
+        failures = self.failures.setdefault(choice, {}).setdefault(block.equivalence, {})
+        blocked = self.blocked
         if len(alike) > 1:
             ids = [chunk.workload.id for chunk in alike]
             failures.update(zip(ids, alike, strict=True))
@@ -349,10 +350,6 @@ class Cycle(Destinations):
                 blocked[wid] = block
             else:
                 kept = known
-
-    def _failures_of(self, choice: PoolChoice, equivalence: Equivalence) -> dict[str, Chunk]:
-        """Where to remember what a choice could not give, by workload."""
-        return self.failures.setdefault(choice, {}).setdefault(equivalence, {})
 
     def _more_hope(self, one: Block, other: Block) -> bool:
         if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):
@@ -372,4 +369,4 @@ class Cycle(Destinations):
 
 def _same(one: Chunk, other: Chunk) -> bool:
     """True if what two chunks of a workload, or of equal ones, ask for is the same."""
-    return (one.step, one.shape, one.reached) == (other.step, other.shape, other.reached)
+    return one.step is other.step and one.shape == other.shape and one.reached is other.reached

@@ -107,9 +107,7 @@ class Obstacles:
     """What the attempts of one search came upon, and what the search concludes where it takes nothing."""
 
     spared: dict[str, int] = field(default_factory=dict)  # workload -> until when (ms) it is left alone
-    denied: set[str] = field(
-        default_factory=set
-    )  # projects from which more was wanted than their budget allows
+    denied: set[str] = field(default_factory=set)  # projects whose budget allows less than was wanted
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
     # The workload that is waited for, until when (ms), and the object whose setting says so.
     protected: tuple[str, int, Guarantee] | None = None

@@ -20,25 +20,28 @@ def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
     for unit in attempt.units:
         mine = taken[unit.workload] = taken.pop(unit.workload, [])
         mine.append(unit)
+    now = policy.world.claim_of
     for wid, mine in taken.items():
-        gone = {key: claim for key, claim in before[wid].items() if claim != policy.world.claim_of(key)}
+        gone = {it: (old, new) for it, old in before[wid].items() if (new := now(it)) is None or new != old}
         if gone:
             yield _decision(policy, wid, mine, gone)
 
 
-def _decision(policy: Policy, wid: str, mine: list[Unit], gone: Mapping[TaskKey, Placement]) -> Decision:
-    """The decision about a victim that lost these units, and with them these claims."""
+def _decision(
+    policy: Policy, wid: str, mine: list[Unit], gone: Mapping[TaskKey, tuple[Placement, Placement | None]]
+) -> Decision:
+    """The decision about a victim that lost these units; `gone`: what its tasks claimed and claim now."""
     world = policy.world
     victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
-    kept = [(old, new) for key, old in gone.items() if (new := world.claim_of(key)) is not None]
-    lost = sum([old.gpu for old in gone.values()]) - sum([new.gpu for _, new in kept])
+    kept = [(old, new) for old, new in gone.values() if new is not None]
+    lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
     steps = {unit.step for unit in mine if unit.again is None}
     priority = max([unit.priority for unit in mine])
     moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
     if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
         verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
     elif moved and (lost <= 0 or Step.WANTED not in steps):
-        places = [old.node for old in gone.values()], [new.node for _, new in kept]
+        places = [old.node for old, _ in gone.values()], [new.node for _, new in kept]
         verb, reason = Verb.MOVE, policy.moved(*places, lost)
     else:
         bonus = all(unit.step is Step.BONUS for unit in mine) and not victim.background

@@ -145,16 +145,10 @@ class NodeEviction:
         claim, known = world.claim_of(key), self._prices.alone.get(key)
         if known is not None and known[0] is claim:
             return known[1]
-        victim = world.workloads.get(key[0])
-        if (
-            device.gpu.foreign
-            or victim is None
-            or claim is None
-            or not rigid(victim)
-            or len(claim.shares) > 1
-        ):
+        victim, own = world.workloads.get(key[0]), self._policy.chunk.workload.id
+        if victim is None or claim is None or not rigid(victim) or len(claim.shares) > 1:
             return None
-        if victim.id == self._policy.chunk.workload.id or victim.project not in world.projects:
+        if device.gpu.foreign or victim.id == own or victim.project not in world.projects:
             return None
         if self._policy.safe(victim):
             return None

@@ -33,7 +33,7 @@ class PriceCache:
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, Rank] = {}
-        self._new: dict[str, bool] = {}  # workload -> True if it got all it has in this cycle
+        self._losses: dict[str, Rank | None] = {}  # workload -> what _loss() has answered
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
@@ -77,47 +77,47 @@ class PriceCache:
         On each level the queue of the lowest rank, then the one most above its fair share; then the lowest
         priority, then the youngest.
         """
-        known = self._ranks.get(wid)
-        if known is not None:
-            return known
-        workload = self._world.workloads[wid]
-        project, priority, age = workload.project, core_priority(workload), -workload.serial
-        queue = self._queue(project, (priority, -Step.CORE, age, 0, wid))
-        found = self._ranks[wid] = (queue, priority, age, wid)
+        found = self._ranks.get(wid)
+        if found is None:
+            row = self._world.workloads[wid]
+            priority, age = core_priority(row), -row.serial
+            queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
+            found = self._ranks[wid] = queue, priority, age, wid
         return found
 
-    def is_new(self, wid: str) -> bool:
-        """True if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
-        found = self._new.get(wid)
-        if found is None:
-            first = self.youngest and self._world.workloads[wid].background
-            found = self._new[wid] = first or self._world.given_now(wid)
+    def _loss(self, wid: str) -> Rank | None:
+        """None if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
+        first = self.youngest and self._world.workloads[wid].background
+        found = self._losses[wid] = None if first or self._world.given_now(wid) else self.rank(wid)
         return found
 
     def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
-        cores: set[str] = set()
+        cores: list[str] = []
         gpu = 0
-        ranks: set[UnitRank] = set()
+        ranks: list[UnitRank] = []
         for unit in units:
-            if self.is_new(unit.workload):
+            wid = unit.workload
+            rank = self._losses[wid] if wid in self._losses else self._loss(wid)
+            if rank is None:
                 continue
-            row, tail = self._world.workloads[unit.workload], 0
-            queue, _, age, wid = self.rank(row.id)
+            row, queue, age, tail = self._world.workloads[wid], rank[0], rank[2], 0
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 moved = sum(it.gpu for it in units if it.workload == wid and it.again is not None)
                 tail = (moved << 16) - self._world.tasks[unit.again.task].index
             elif unit.step is not Step.CORE:
                 tail = self._tail(unit)
                 queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
-            ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
+            ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
             if row.background:
                 continue  # it is the first to go
             gpu += unit.gpu
             if unit.step is Step.CORE and (self._moves or unit.again is None):
-                cores.add(unit.workload)
-        order = tuple(sorted(ranks, reverse=True)) if len(ranks) > 1 else tuple(ranks)
-        return (0, 0, order) if self.youngest else (len(cores), gpu, order)
+                cores.append(wid)
+        if len(ranks) > 1:
+            ranks = sorted(set(ranks), reverse=True)
+        order = tuple(ranks)
+        return (0, 0, order) if self.youngest else (len(set(cores)), gpu, order)
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""

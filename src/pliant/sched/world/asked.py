@@ -43,11 +43,13 @@ class Asked:
         """A workload is now this; it was that."""
         if known is not None and row is not None and _same(known, row):
             return
-        self._add(known, -1)
-        self._add(row, 1)
+        if known is not None:
+            self._add(known, -1)
+        if row is not None:
+            self._add(row, 1)
 
-    def _add(self, row: Workload | None, sign: int) -> None:
-        if row is None or row.phase.final or row.held or row.desired is not Desired.RUNNING:
+    def _add(self, row: Workload, sign: int) -> None:
+        if row.phase.final or row.held or row.desired is not Desired.RUNNING:
             return
         total = 0
         for group in row.groups:

@@ -52,11 +52,9 @@ class Claims(Holdings):
         self.asked = Asked()
         self.rates: Rates = (0, 0)  # those of `asked` since the sets were last brought up to date
         self.worth: Worth = ()  # of what is left of a device, by the shares of `asked`; likewise
-        # Node type -> milli-GPUs for work that can use few types; likewise.
-        self.reserves: dict[str, int] = {}
+        self.reserves: dict[str, int] = {}  # node type -> milli-GPUs for work that can use few; likewise
         self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
-        # (pool, node type) -> milli-GPUs that such work claims.
-        self.bound_use: dict[tuple[str, str], int] = {}
+        self.bound_use: dict[tuple[str, str], int] = {}  # (pool, node type) -> what such work claims
         # Semi-preemptible workload -> pool -> its claims there, and what of them counts as non-preemptible.
         self._semi: dict[str, dict[str, dict[TaskKey, Placement]]] = {}
         self._guaranteed: dict[tuple[str, str], Resources] = {}
@@ -158,13 +156,15 @@ class Claims(Holdings):
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Take back every claim() since the mark."""
+        """Take back every claim() since the mark: each task at once, whatever it claimed in between."""
         journal, returned, partly = self._journal, Returned(), mark > 0
-        while len(journal) > mark:
-            key, before = journal.pop()
+        then = dict(reversed(journal[mark:])) if len(journal) > mark else {}
+        del journal[mark:]
+        for key, before in then.items():
             if before is not None or not self._given_back(key, returned, partly):
                 returned.settle()
-                self._set(key, before)
+                if self._claims.get(key) is not before:
+                    self._set(key, before)
         returned.settle()
         for (project, pool, fixed), (gpu, cpu, memory) in returned.sums.items():
             for tally in self._chains[project, pool]:

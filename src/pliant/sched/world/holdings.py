@@ -80,7 +80,11 @@ class Holdings:
 
     def given_now(self, workload: str) -> bool:
         """True if all it has was given in this very cycle: to take it back costs nothing."""
-        return all(map(self.placeless, self._members.get(workload, ())))
+        for key in self._members.get(workload, ()):
+            row = self.tasks[key]
+            if row.claims is not None or row.carries is not None:
+                return False
+        return True
 
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
         """What else but their requests tells the nodes for some of its tasks."""

@@ -43,13 +43,10 @@ NO_DEMANDS: Mapping[str, Demand] = {}
 
 def demands_of(workload: Workload) -> Mapping[str, Demand]:
     """By group; empty for workloads that ask for nothing of the kind: nearly all."""
-    if not (_asks(workload) or any(map(_asks, workload.groups))):
-        return NO_DEMANDS
-    return {group.name: _demand(workload, group) for group in workload.groups}
-
-
-def _asks(it: Workload | TaskGroup) -> bool:
-    return bool(it.affinity or it.tolerations or it.apart)
+    asks = bool(workload.affinity or workload.tolerations or workload.apart)
+    for group in workload.groups:
+        asks = asks or bool(group.affinity or group.tolerations or group.apart)
+    return {group.name: _demand(workload, group) for group in workload.groups} if asks else NO_DEMANDS
 
 
 def _demand(workload: Workload, group: TaskGroup) -> Demand:

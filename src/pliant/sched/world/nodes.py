@@ -161,8 +161,7 @@ class NodeState:
         self.stamp = 0  # changes whenever anything here does
         self.claimants = 0  # of those, that claim
         self.open = row.ready and not row.draining  # takes new claims
-        # Not from everybody.
-        self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)
+        self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)  # not from all
         self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
         self.rates = (0, 0)  # see weigh()
@@ -179,11 +178,11 @@ class NodeState:
 
     def looks_now(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
-        row = self.row
+        row, free_cpu, free_memory = self.row, self.free_cpu, self.free_memory
         rests = tuple(sorted(self._rests())) if self.partly else ()
         cpu, memory = self.rates
-        by_memory = self.free_memory * cpu < self.free_cpu * memory
-        capacity, spare = (row.memory, self.free_memory) if by_memory else (row.cpu, self.free_cpu)
+        by_memory = free_memory * cpu < free_cpu * memory
+        capacity, spare = (row.memory, free_memory) if by_memory else (row.cpu, free_cpu)
         return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
 
     def _rests(self) -> Iterator[int]:
@@ -214,7 +213,7 @@ class NodeState:
         self.stamp += 1
         before = self.room
         place = claim or carry
-        if place is None or (claim is not None and carry is not None and claim != carry):
+        if place is None or not (claim is carry or claim is None or carry is None or claim == carry):
             known = self._add(key, claim, carry, sign)
         else:
             known = self._shift(key, place, sign, claim is not None, carry is not None, True)
@@ -228,7 +227,8 @@ class NodeState:
         self.stamp += 1
         before = self.room
         only = old or new
-        if only is not None and (old is None or new is None) and (carry is None or carry == only):
+        same = carry is None or carry is only or carry == only
+        if same and only is not None and (old is None or new is None):
             known = self._shift(key, only, -1 if new is None else 1, True, False, carry is None)
             self._changed(before)
             return known or (carry is None and old is None), known or (carry is None and new is None)
@@ -378,6 +378,8 @@ class NodeState:
 
 def _added(sums: dict[str, int], owner: str, portion: int) -> dict[str, int]:
     """With so much more of an owner's, or less; who has nothing left is not in it."""
+    if len(sums) == 1 and owner in sums:  # the most frequent case; never all that is there goes
+        return {owner: sums[owner] + portion}
     found = sums | {owner: sums.get(owner, 0) + portion}
     if not found[owner]:
         del found[owner]

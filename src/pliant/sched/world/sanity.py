@@ -24,7 +24,7 @@ def _group_flaw(group: TaskGroup) -> SetAside | None:
     if group.min > group.max:
         return SetAside("task-counts", group.name, value=group.min, most=group.max)
     request = group.request
-    if min(request.devices, request.gpu_memory, request.cpu, request.memory) < 0:
+    if request.devices < 0 or request.gpu_memory < 0 or request.cpu < 0 or request.memory < 0:
         for what in ("devices", "gpu_memory", "cpu", "memory"):
             if getattr(request, what) < 0:
                 return SetAside("negative-request", group.name, what, getattr(request, what))

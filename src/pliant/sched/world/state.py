@@ -153,22 +153,25 @@ class World(Claims):
 
     def _put_task(self, row: Task) -> None:
         key = (row.workload, row.name)
-        known = self.tasks.get(key)
+        known, members = self.tasks.get(key), self._members.setdefault(row.workload, [])
         if known is not None:
             self._hold(key, known.carries, -1)
         else:
-            self._members.setdefault(row.workload, []).append(key)
+            members.append(key)
         self.tasks[key] = row
         if row.claims is None:
             self._claims.pop(key, None)
         else:
             self._claims[key] = row.claims
-        if known is None or known.index != row.index:
+        if len(members) > 1 and (known is None or known.index != row.index):
             self._sort_members(row.workload, key if known is None else None)
         self._hold(key, row.carries, 1)
         if row.workload in self._semi and (workload := self.workloads.get(row.workload)) is not None:
             self._guarantee(workload)  # a task that has succeeded leaves less of the core to be held
-        self._note_adrift(key)
+        if row.claims is row.carries or row.claims == row.carries:
+            self.adrift.pop(key, None)
+        else:
+            self.adrift[key] = None
 
     def _drop_task(self, key: TaskKey) -> None:
         known = self.tasks.get(key)
@@ -201,7 +204,10 @@ class World(Claims):
             self.flaws.pop(row.id, None)
             if found := hold_of(row) if row.held else flaw(row):
                 self.flaws[row.id] = found
-        self._demands[row.id] = demands_of(row)
+        if demands := demands_of(row):
+            self._demands[row.id] = demands
+        else:
+            self._demands.pop(row.id, None)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
         else:
@@ -327,13 +333,6 @@ class World(Claims):
 
         if last is None or order(members[-2]) > order(last):
             members.sort(key=order)
-
-    def _note_adrift(self, key: TaskKey) -> None:
-        row = self.tasks[key]
-        if row.claims is row.carries or row.claims == row.carries:
-            self.adrift.pop(key, None)
-        else:
-            self.adrift[key] = None
 
     def _touches(self, key: TaskKey, node: str) -> bool:
         return any(p is not None and p.node == node for p in (self._claims.get(key), self.tasks[key].carries))
