@@ -91,6 +91,7 @@ REQUESTS: Mapping[str, Any] = {
     },
     "TopologyChange": {"levels": ["zone", "rack"]},
     "TopologyRequest": {"name": "racks", "levels": ["zone", "rack"]},
+    "Fitting": {"cpuCoreRequest": 2, "cpuMemoryRequest": "4G"},
     "NodeRequest": {"labels": {"pool": "fast"}},
     "EnvironmentRequest": {"meta": _KEPT, "spec": {"image": "ubuntu:24.04"}},
     "ComputeRequest": {"meta": _KEPT, "spec": {"gpuDevicesRequest": 2}},

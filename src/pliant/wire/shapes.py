@@ -5,7 +5,7 @@ Who refuses others stands where they are read, and says more; tests hold both to
 
 from typing import Annotated
 
-from pliant.wire.limits import Length, Looks, Name, Word
+from pliant.wire.limits import Amount, Length, Looks, Name, Word
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DOMAIN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -31,6 +31,7 @@ LabelValue = Annotated[Word, Looks(rf"^({_PART})?$")]
 PlacedLabel = Annotated[Name, Looks(rf"^{_PART}$")]
 """The value of a label that must say something."""
 
+Cores = Annotated[Amount, Looks(least=0, step=0.001)]
 _REST = r"(\.[0-9]{1,3})?"
 Memory = Annotated[Word, Looks(rf"^([0-9]{{1,18}}|[0-9]{{1,6}}{_REST}[kKMGT]i?)B?$")]
 GpuMemory = Annotated[

@@ -19,12 +19,11 @@ from pliant.wire.limits import (
     Word,
 )
 from pliant.wire.placing import Nearness, NodeAffinity, PodAffinity, PodAntiAffinity, Preferred, Toleration
-from pliant.wire.shapes import GpuMemory, Label, Memory, Moment
+from pliant.wire.shapes import Cores, GpuMemory, Label, Memory, Moment
 
 _PART = Looks(least=0.001, most=1, step=0.001)
 _PORTION = Annotated[Amount, _PART]
 _TASKS = Annotated[Count, Looks(least=1, most=10_000)]
-_CORES = Annotated[Amount, Looks(least=0, step=0.001)]
 
 
 class Pair(TypedDict, total=False):
@@ -61,7 +60,7 @@ class Compute(TypedDict, total=False):
     gpuPortionLimit: _PORTION
     gpuMemoryRequest: GpuMemory
     gpuMemoryLimit: GpuMemory
-    cpuCoreRequest: _CORES
+    cpuCoreRequest: Cores
     cpuCoreLimit: Amount
     cpuMemoryRequest: Memory
     cpuMemoryLimit: Word

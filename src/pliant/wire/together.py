@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pliant.wire import access, assets, cluster, notices, placing, questions, submission, usage
+from pliant.wire import access, assets, cluster, notices, placing, questions, submission, usage, workload
 from pliant.wire.shapes import ABSOLUTE, MAIL
 
 
@@ -92,6 +92,7 @@ TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
             With("maintenance", (None, False), all=("projectName", "gpus")),
         ),
     ),
+    ((workload.Fitting,), (AtLeastOne(("cpuCoreRequest", "cpuMemoryRequest")),)),
     ((usage.LimitRequest,), (AtLeastOne(("gpus", "pending", "gpuHours")),)),
     ((access.RuleRequest,), (AtLeastOne(("roleId", "roleName")),)),
     ((questions.DrainSome,), (AtLeastOne(("nodes", "label")), NotBoth("nodes", "label"))),

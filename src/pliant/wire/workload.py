@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pliant.wire.limits import Amount, Length, Word
+from pliant.wire.limits import Length, Word
+from pliant.wire.shapes import Cores, Memory
 
 
 class Page(TypedDict):
@@ -333,8 +334,8 @@ class Sharing(TypedDict):
 class Fitting(TypedDict, total=False):
     """What each task gets from now on; what is left out stays."""
 
-    cpuCoreRequest: Amount
-    cpuMemoryRequest: Word
+    cpuCoreRequest: Cores
+    cpuMemoryRequest: Memory
     taskGroup: Word  # of a workload with several; empty: all of them
 
 
