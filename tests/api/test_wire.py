@@ -16,6 +16,7 @@ from pliant.wire import (
     measurements,
     notices,
     organization,
+    placing,
     questions,
     reports,
     server,
@@ -29,8 +30,8 @@ from tests.api.conform import conform
 from tests.api.conftest import Api
 
 MODULES = (
-    access, assets, cluster, history, job, measurements, notices, organization, questions, reports, server,
-    session, submission, trash, usage, workload,
+    access, assets, cluster, history, job, measurements, notices, organization, placing, questions, reports,
+    server, session, submission, trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind

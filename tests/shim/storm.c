@@ -1,6 +1,8 @@
-/* One process of the storm: storm OPS SEED UNIT. Random cuMemAlloc and cuMemFree of up to 64 units each, at most 128 held. */
+/* One process of the storm: storm OPS SEED UNIT. It says that it is up and begins when its input ends: random cuMemAlloc and
+ * cuMemFree of up to 64 units each, at most 128 held. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "abi.h"
 
@@ -15,6 +17,10 @@ int main(int argc, char **argv) {
     int n = 0;
     long refused = 0;
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&c, 0) || cuCtxSetCurrent(c)) return 3;
+    puts("up");
+    fflush(stdout);
+    for (char some[64]; read(0, some, sizeof some) > 0;)
+        ;
     for (long i = 0; i < ops; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         if (n == 128 || (n && x % 16 < 7)) {

@@ -1,5 +1,6 @@
 """Many processes at once, a third of them killed: the card's own count is the judge."""
 
+import os
 import random
 import subprocess
 import time
@@ -23,12 +24,17 @@ def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit:
     program = built(tools)
     env = stage.env | stage.grant(limit)
     random.seed(processes * ops)
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    gate, opened = os.pipe()
+    pipe = {"stdin": gate, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     running = [
         subprocess.Popen([program, str(ops), str(seed), str(unit)], env=env, **pipe)
         for seed in range(processes)
     ]
+    os.close(gate)
     try:
+        for process in running:  # a context needs room as well: the first would leave none to the last
+            assert process.stdout is not None and process.stdout.readline() == "up\n"
+        os.close(opened)
         doomed = random.sample(running, processes // 3)
         for process in doomed:
             time.sleep(random.uniform(0, 0.02))
@@ -57,7 +63,7 @@ def verdict(stage: Stage, limit: int) -> None:
 def test_who_was_killed_counts_no_more_once_another_has_its_place(stage: Stage, tools: Path) -> None:
     stage.cards(4 * GIB)
     env = stage.env | stage.grant(2 * MIB)
-    program, quiet = built(tools), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    program, quiet = built(tools), dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     chosen = random.Random(7)
     alive: list[subprocess.Popen[bytes]] = []
     for number in range(1500):
