@@ -328,6 +328,12 @@ def test_zero_gpus_are_none(api: Api) -> None:
             snapshot("400 50M of GPU memory is too little to run anything. Request at least 100M."),
         ),
         (
+            {"compute": {"cpuMemoryRequest": "9ki"}},
+            snapshot(
+                "400 spec.compute.cpuMemoryRequest: '9ki' is not an amount of memory such as 500M, 5G or 5Gi."
+            ),
+        ),
+        (
             {"compute": {"gpuMemoryRequest": "lots"}},
             snapshot(
                 "400 spec.compute.gpuMemoryRequest: 'lots' is not an amount of memory such as 500M, "

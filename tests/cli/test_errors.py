@@ -15,6 +15,10 @@ USAGE = [
     (f"submit train1 {IMAGE} -g -1", "-g -1: must not be negative."),
     (f"submit train1 {IMAGE} -g one", "-g one: not a number such as 1, 2 or 0.5."),
     (
+        f"submit train1 {IMAGE} --gpu-memory 9ki",
+        "--gpu-memory 9ki: not an amount of memory such as 500M, 5G or 5Gi.",
+    ),
+    (
         f"submit train1 {IMAGE} --gpu-memory much",
         "--gpu-memory much: not an amount of memory such as 500M, 5G or 5Gi.",
     ),

@@ -11,7 +11,7 @@ GPU = 1000
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)([kKMGTPE]i?)?B?")
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)(k|[KMGTPE]i?)?B?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -33,7 +33,7 @@ PlacedLabel = Annotated[Name, Looks(rf"^{_PART}$")]
 
 Cores = Annotated[Amount, Looks(least=0, step=0.001)]
 _REST = r"(\.[0-9]{1,3})?"
-Memory = Annotated[Word, Looks(rf"^([0-9]{{1,18}}|[0-9]{{1,6}}{_REST}[kKMGT]i?)B?$")]
+Memory = Annotated[Word, Looks(rf"^([0-9]{{1,18}}|[0-9]{{1,6}}{_REST}(k|[KMGT]i?))B?$")]
 GpuMemory = Annotated[
     Word,
     Looks(

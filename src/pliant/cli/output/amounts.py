@@ -26,7 +26,7 @@ def whole(value: float) -> int | float:
 
 def memory(text: str, flag: str) -> int:
     """Bytes; '5G' is 5*10^9, '5Gi' is 5*2^30."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGTPE]i?)?B?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(k|[KMGTPE]i?)?B?", text.strip())
     if match is None:
         raise click.UsageError(f"{flag} {text}: not an amount of memory such as 500M, 5G or 5Gi.")
     return int(float(match[1]) * _UNITS[match[2] or ""])
