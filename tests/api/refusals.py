@@ -225,6 +225,13 @@ KNOWN = (
         "/api/v1/subscriptions",
         {"events": [{"category": "workloads", "types": ["end"]}], "channels": ["email"]},
     ),
+    Known(
+        "* has no task group '*'.",
+        NAMES,
+        "PUT",
+        "/api/v1/workloads/{identity}/resources",
+        {"cpuCoreRequest": 1, "taskGroup": "none"},
+    ),
     Known("* cannot be *.", GRAMMAR, "PATCH", "/api/v1/scheduling-settings", {"stale-grace": "a"}),
     Known("Unknown change *.", KIND, "POST", "/api/v1/what-if", {"changes": [{}]}),
     Known(
