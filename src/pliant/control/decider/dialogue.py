@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 PATIENT, REFUSALS = 2.0, 3
 """Seconds for which it waits once so many plans in a row came too late to be applied."""
 
-SOON, LONGEST = 0.02, 0.5
-"""Seconds: after a plan that took no longer there is no rest, and no rest is longer."""
+BRIEF, LONGEST = 0.002, 0.5
+"""Seconds: a plan that took no longer is always waited for and followed by no rest; no rest is longer."""
 
 BOUNDS = frozenset({"pools", "topologies", "departments", "projects", "bookings"})
 """Rows by which every decision is bounded."""
@@ -46,9 +46,14 @@ class Dialogue:
         """Seconds for which it is not asked: after a long decision without a change others have a turn."""
         return max(0.0, self._rests - time.monotonic()) if self._rests else 0.0
 
-    def patience(self, seconds: float) -> float:
-        """Seconds to wait for a plan: none where it is known not to come in time."""
-        return seconds if self._took <= seconds or self._refused >= REFUSALS else 0.0
+    def patience(self, seconds: float, *, crowded: bool) -> float:
+        """Seconds to wait for a plan: none where it is known not to come in time, or others wait too.
+
+        `crowded`: requests follow one another closely.
+        """
+        if self._refused >= REFUSALS:
+            return seconds
+        return seconds if self._took <= (BRIEF if crowded else seconds) else 0.0
 
     @property
     def behind(self) -> bool:
@@ -89,7 +94,7 @@ class Dialogue:
             return None
         if self.decider.beside:
             self._took = decided.took / 1e6
-            rests = decided.plan.empty and self._took > SOON
+            rests = decided.plan.empty and self._took > BRIEF
             self._rests = time.monotonic() + min(self._took, LONGEST) if rests else 0.0
         return replace(asked, plan=decided.plan, took=decided.took)
 
