@@ -89,7 +89,8 @@ class Submissions(Tenancy):
     ) -> tuple[Callable[[Draft], Accepted], Callable[[], None]]:
         """(what the loop is to do, what takes back what was kept for it)."""
         engine = next(iter(self._engines.values()))
-        array, others = str(uuid.uuid4()), len(checked.asked.start.indexes) - 1
+        others = len(checked.asked.start.indexes) - 1
+        array = str(uuid.uuid4()) if checked.asked.start.indexes else ""
         identities = [checked.workload.id, *(str(uuid.uuid4()) for _ in range(others))]
         for identity in identities:
             seal(checked, engine, identity)

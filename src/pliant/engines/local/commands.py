@@ -2,20 +2,46 @@
 
 import difflib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pliant.control.errors import BadRequest, NoCommand, NotExecutable
 
+RECENT = 0.2
+"""Seconds for which a command that was found is not looked for again: each look at a file gives up Python's lock,
+and a hundred submissions of one command look a thousand times. What is missing is always looked for."""
 
-def problem(word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
-    """Why a task with this environment and working directory could not execute `word`; None: it could.
+MOST = 1000
+"""Commands that are remembered so."""
 
-    Relative folders count from the working directory, as they do after chdir.
-    """
+
+class Commands:
+    """Finds commands. For any thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, str], float] = {}  # (word, PATH, folder): monotonic, when it was found
+
+    def problem(self, word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
+        """Why a task with this environment and working directory could not execute `word`; None: it could.
+
+        Relative folders count from the working directory, as they do after chdir.
+        """
+        asked, now = (word, env.get("PATH") or os.defpath, cwd), time.monotonic()
+        if now - self._found.get(asked, -RECENT) < RECENT:
+            return None
+        problem = _problem(*asked)
+        if problem is None:
+            if len(self._found) >= MOST:
+                self._found.clear()
+            self._found[asked] = now
+        return problem
+
+
+def _problem(word: str, path: str, cwd: str) -> BadRequest | None:
     if "/" in word:
         return _file_problem(word, Path(cwd, word))
-    folders = [os.path.join(cwd, part) for part in (env.get("PATH") or os.defpath).split(os.pathsep)]
+    folders = [os.path.join(cwd, part) for part in path.split(os.pathsep)]
     found = ""
     for path in (os.path.join(folder, word) for folder in folders):  # of each submission: Path costs more
         if os.path.isfile(path):

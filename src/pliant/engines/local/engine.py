@@ -17,7 +17,7 @@ from pliant.control.ports import Devices, Folders, GpuLoad, Halt, Kept, Load, Si
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import log_times, logs, volumes
 from pliant.engines.local.attempts import Attempts, Means
-from pliant.engines.local.commands import problem
+from pliant.engines.local.commands import Commands
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.environment import (
     NoFolder,
@@ -116,6 +116,7 @@ class LocalEngine:
             )
 
         self._site = site
+        self._commands = Commands()
         self._program = program
         self._launcher = launcher or OwnLauncher(self._layout, program, log_max, log_keep)
         self._fractions = fractions or Unheld("this server was given nothing to enforce it with")
@@ -199,14 +200,15 @@ class LocalEngine:
                 return BadRequest(f"working directory {cwd} is not an absolute path.")
             if self._launcher.boxed:
                 return None  # only the user may see it: the task's start tells
-            check_folder(launch, cwd)
+            if cwd != str(self._layout.state):  # which is this server's own
+                check_folder(launch, cwd)
         except CatalogueError as error:
             return BadRequest(str(error))
         except NoFolder as error:
             return BadRequest(f"{error}.")
         if not launch.command and argv[:1] != launch.args[:1]:
             return None  # the image's own program
-        return problem(argv[0], environment(entry, variables, self._site()), cwd)
+        return self._commands.problem(argv[0], environment(entry, variables, self._site()), cwd)
 
     def seal(self, workload: str, sealed: Sealed) -> None:
         self._attempts.sealed.seal(workload, sealed)
