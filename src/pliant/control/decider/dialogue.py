@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 PATIENT, REFUSALS = 2.0, 3
 """Seconds for which it waits once so many plans in a row came too late to be applied."""
 
-BRIEF, LONGEST = 0.002, 0.5
+BRIEF, LONGEST = 0.0005, 0.5
 """Seconds: a plan that took no longer is always waited for and followed by no rest; no rest is longer."""
 
 BOUNDS = frozenset({"pools", "topologies", "departments", "projects", "bookings"})
