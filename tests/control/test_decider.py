@@ -23,8 +23,10 @@ from pliant.control.decider.core import Core, Inline
 from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.control.errors import NotFound, Unavailable
+from pliant.control.loop import CROWD, PROMPT, REST
 from pliant.control.state.draft import Draft
 from pliant.control.usecases.changes import QueueChange, QuotaChange
+from pliant.model.fact import NodeLost
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node
 from pliant.model.reason import NoCapacity
 from pliant.model.tenancy import Department, Project, Quota
@@ -481,3 +483,66 @@ def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -
     assert isinstance(stage.loop.decider, Inline)
     assert "w00007" not in stage.loop.decider.core.world.workloads
     assert stage.loop.decider.core.world.snapshot() == stage.loop.world.snapshot()
+
+
+class Beside(Inline):
+    """One that takes processor time from the loop: notes how long it is waited for, and how often it is asked."""
+
+    beside = True
+
+    def __init__(self, core: Core) -> None:
+        super().__init__()
+        self.core = core
+        self.asked = 0
+        self.waits: list[float] = []  # seconds
+
+    def ask(self, ask: Ask) -> None:
+        self.asked += 1
+        super().ask(ask)
+
+    def answer(self, timeout: float) -> Decided | None:
+        self.waits.append(timeout)
+        decided = super().answer(timeout)
+        return replace(decided, took=TOOK) if decided is not None else None
+
+
+TOOK = 5000
+"""Microseconds: longer than a plan for which a crowd of requests waits, shorter than one for which nobody does."""
+
+
+@pytest.fixture
+def beside(stage: Stage) -> Beside:
+    """In the place of the stage's decider, with all that it knows; it has made a plan."""
+    known = stage.loop.decider
+    assert isinstance(known, Inline)
+    made = Beside(known.core)
+    stage.loop._dialogue.decider = made
+    stage.loop._dialogue._took = TOOK / 1e6
+    return made
+
+
+def test_one_request_waits_for_its_plan_and_a_crowd_does_not(stage: Stage, beside: Beside) -> None:
+    stage.loop._requests.clear()
+    stage.submit("alone")
+    assert PROMPT in beside.waits
+    stage.loop._requests.extend([time.monotonic()] * CROWD)
+    beside.waits.clear()
+    crowd = [stage.submit(f"crowd-{at}") for at in range(3)]
+    assert set(beside.waits) == {0.0}
+    assert {row.id for row in stage.store.load().of(Workload)} >= {*crowd}
+
+
+def test_a_store_that_cannot_write_is_not_tried_again_at_once(stage: Stage, beside: Beside) -> None:
+    """Else the loop decides, fails and logs it for as long as a disk is full, forty times a second."""
+    stage.submit("job")
+    store = FailingStore(stage.store)
+    stage.loop.store = store  # type: ignore[assignment]
+    store.error = OSError("disk full")
+    stage.loop.post(NodeLost("sim-0"))
+    stage.loop.cycle()
+    assert stage.loop.due
+    asked = beside.asked
+    for _ in range(10):
+        stage.loop.cycle()
+    assert beside.asked == asked
+    assert 0 < stage.loop._dialogue.rest <= REST

@@ -66,6 +66,9 @@ PATIENCE = 60.0
 RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
 
+REST = 1.0
+"""Seconds after a cycle that could not be recorded in which the decider is not asked for the next one."""
+
 BREATH = 0.01
 """Seconds, at most, and no longer than a cycle took, in which facts gather after it; a request ends them."""
 
@@ -375,7 +378,7 @@ class Loop:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", hint))
         self._kept = facts
         self.plan = Plan()
-        self._dialogue.drop()
+        self._dialogue.drop(0.0 if lost else REST)
         self.state.rebuild(self._found_again() if lost else self.store.load())
         if lost:  # it may have been written after all, orders included
             self._dialogue.due = True

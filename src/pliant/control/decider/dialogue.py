@@ -114,9 +114,11 @@ class Dialogue:
             log.debug("a plan is dropped: %s", why)
         return not why
 
-    def drop(self) -> None:
-        """What was asked does not count any more."""
+    def drop(self, rest: float = 0.0) -> None:
+        """What was asked does not count any more. `rest`: seconds in which it is not asked again."""
         self._asked = None
+        if rest and self.decider.beside:
+            self._rests = time.monotonic() + rest
 
 
 def outdated(plan: Plan, changed: Iterable[Row], then: Settings, settings: Settings) -> str:
