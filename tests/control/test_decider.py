@@ -20,10 +20,11 @@ import pytest
 from pliant.control.decider import child
 from pliant.control.decider.child import ChildDecider
 from pliant.control.decider.core import Core, Inline
+from pliant.control.decider.dialogue import CROWD, REST
 from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.control.errors import NotFound, Unavailable
-from pliant.control.loop import CROWD, PROMPT, REST
+from pliant.control.loop import PROMPT
 from pliant.control.state.draft import Draft
 from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.fact import NodeLost
@@ -486,7 +487,7 @@ def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -
 
 
 class Beside(Inline):
-    """One that takes processor time from the loop: notes how long it is waited for, and how often it is asked."""
+    """Takes processor time from the loop. Notes how long it is waited for, and how often it is asked."""
 
     beside = True
 
@@ -507,7 +508,7 @@ class Beside(Inline):
 
 
 TOOK = 5000
-"""Microseconds: longer than a plan for which a crowd of requests waits, shorter than one for which nobody does."""
+"""Microseconds: a plan for which one request waits and a crowd does not."""
 
 
 @pytest.fixture
@@ -522,10 +523,10 @@ def beside(stage: Stage) -> Beside:
 
 
 def test_one_request_waits_for_its_plan_and_a_crowd_does_not(stage: Stage, beside: Beside) -> None:
-    stage.loop._requests.clear()
+    stage.loop._dialogue._requests.clear()
     stage.submit("alone")
     assert PROMPT in beside.waits
-    stage.loop._requests.extend([time.monotonic()] * CROWD)
+    stage.loop._dialogue.take_in(CROWD)
     beside.waits.clear()
     crowd = [stage.submit(f"crowd-{at}") for at in range(3)]
     assert set(beside.waits) == {0.0}

@@ -12,7 +12,6 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -54,9 +53,6 @@ Answer = tuple["Future[Any]", Any]  # what is waited for, and what it will be
 PROMPT = 0.02
 """Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
 
-CROWD, CLOSE = 8, 0.1
-"""Requests follow one another closely if so many came within so many seconds."""
-
 FIRST = 10.0
 """Seconds for which a server that starts waits for its first plan."""
 
@@ -65,9 +61,6 @@ PATIENCE = 60.0
 
 RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
-
-REST = 1.0
-"""Seconds after a cycle that could not be recorded in which the decider is not asked for the next one."""
 
 BREATH = 0.01
 """Seconds, at most, and no longer than a cycle took, in which facts gather after it; a request ends them."""
@@ -110,7 +103,6 @@ class Loop:
         self._inbox: queue.SimpleQueue[News | Look | Bell] = queue.SimpleQueue()
         self._arrived = partial(self._inbox.put, Bell.ANSWERED)  # there is an answer of the decider
         self._requested = threading.Event()  # a request may be in the inbox
-        self._requests = deque[float](maxlen=CROWD)  # monotonic; when the last ones were taken in, oldest first
         self._kept: list[Fact] = []  # facts whose cycle could not be recorded
         self._thread: threading.Thread | None = None
         self.audit = Audit()
@@ -291,7 +283,7 @@ class Loop:
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
         if decided is None and not self._dialogue.busy and not self._dialogue.rest:
             self._dialogue.ask(draft.now, whole=self.recorder.due)
-            decided = self._dialogue.answer(self._dialogue.patience(patience, crowded=self._crowded))
+            decided = self._dialogue.answer(self._dialogue.patience(patience))
         else:
             self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
         orders = draft.orders
@@ -338,20 +330,14 @@ class Loop:
         """What was observed and asked for, and what follows from it, as rows."""
         for fact in facts:
             self._facts.take(fact, draft)
-        now = time.monotonic()
+        self._dialogue.take_in(len(commands))
         for command in commands:
-            self._requests.append(now)
             self._execute(command, draft, answers)
         self._facts.leave(draft)
         self._facts.timers(draft)
         self.state.settle(draft)
         self._contradictions.look(draft)
         self._accounting.keep(draft)
-
-    @property
-    def _crowded(self) -> bool:
-        """True while each cycle that waits for its plan keeps further requests waiting."""
-        return len(self._requests) == CROWD and time.monotonic() - self._requests[0] < CLOSE
 
     def _execute(self, command: Command, draft: Draft, answers: list[Answer]) -> None:
         own = Draft(draft.now)
@@ -378,7 +364,7 @@ class Loop:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", hint))
         self._kept = facts
         self.plan = Plan()
-        self._dialogue.drop(0.0 if lost else REST)
+        self._dialogue.drop(rest=not lost)
         self.state.rebuild(self._found_again() if lost else self.store.load())
         if lost:  # it may have been written after all, orders included
             self._dialogue.due = True

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
@@ -20,6 +21,12 @@ PATIENT, REFUSALS = 2.0, 3
 BRIEF, LONGEST = 0.0005, 0.5
 """Seconds: a plan that took no longer is always waited for and followed by no rest; no rest is longer."""
 
+REST = 1.0
+"""Seconds of rest after a cycle that could not be recorded."""
+
+CROWD, CLOSE = 8, 0.1
+"""Requests follow one another closely if so many came within so many seconds."""
+
 BOUNDS = frozenset({"pools", "topologies", "departments", "projects", "bookings"})
 """Rows by which every decision is bounded."""
 
@@ -34,6 +41,7 @@ class Dialogue:
         self._refused = 0  # plans in a row that came too late
         self._took = 0.0  # seconds that the last plan took
         self._rests = 0.0  # monotonic; when it is asked again if nothing but time is in the way
+        self._requests = deque[float](maxlen=CROWD)  # monotonic; when the last were taken in
         self.due = True  # something is to be decided that the decider was not asked about
 
     @property
@@ -46,13 +54,15 @@ class Dialogue:
         """Seconds for which it is not asked: after a long decision without a change others have a turn."""
         return max(0.0, self._rests - time.monotonic()) if self._rests else 0.0
 
-    def patience(self, seconds: float, *, crowded: bool) -> float:
-        """Seconds to wait for a plan: none where it is known not to come in time, or others wait too.
+    def take_in(self, requests: int) -> None:
+        """So many requests are in the cycle that is made now."""
+        self._requests.extend([time.monotonic()] * requests)
 
-        `crowded`: requests follow one another closely.
-        """
+    def patience(self, seconds: float) -> float:
+        """Seconds to wait for a plan: none where it will not come in time, or others wait for it."""
         if self._refused >= REFUSALS:
             return seconds
+        crowded = len(self._requests) == CROWD and time.monotonic() - self._requests[0] < CLOSE
         return seconds if self._took <= (BRIEF if crowded else seconds) else 0.0
 
     @property
@@ -114,11 +124,11 @@ class Dialogue:
             log.debug("a plan is dropped: %s", why)
         return not why
 
-    def drop(self, rest: float = 0.0) -> None:
-        """What was asked does not count any more. `rest`: seconds in which it is not asked again."""
+    def drop(self, *, rest: bool) -> None:
+        """What was asked does not count any more. `rest`: and is not asked again at once."""
         self._asked = None
         if rest and self.decider.beside:
-            self._rests = time.monotonic() + rest
+            self._rests = time.monotonic() + REST
 
 
 def outdated(plan: Plan, changed: Iterable[Row], then: Settings, settings: Settings) -> str:

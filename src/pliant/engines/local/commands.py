@@ -9,8 +9,8 @@ from pathlib import Path
 from pliant.control.errors import BadRequest, NoCommand, NotExecutable
 
 RECENT = 0.2
-"""Seconds for which a command that was found is not looked for again: each look at a file gives up Python's lock,
-and a hundred submissions of one command look a thousand times. What is missing is always looked for."""
+"""Seconds for which a command that was found is not looked for again: each look at a file gives up Python's
+lock, and a hundred submissions of one command look a thousand times. What is missing is always looked for."""
 
 MOST = 1000
 """Commands that are remembered so."""
@@ -20,7 +20,7 @@ class Commands:
     """Finds commands. For any thread."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, str], float] = {}  # (word, PATH, folder): monotonic, when it was found
+        self._found: dict[tuple[str, str, str], float] = {}  # (word, PATH, folder): when, monotonic
 
     def problem(self, word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
         """Why a task with this environment and working directory could not execute `word`; None: it could.
