@@ -124,7 +124,7 @@ class Dialogue:
             log.debug("a plan is dropped: %s", why)
         return not why
 
-    def drop(self, *, rest: bool) -> None:
+    def drop(self, *, rest: bool = False) -> None:
         """What was asked does not count any more. `rest`: and is not asked again at once."""
         self._asked = None
         if rest and self.decider.beside:
