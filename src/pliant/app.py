@@ -6,6 +6,10 @@ import os
 gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # looking for them means to read the metadata of all packages
 # isort: split
+from pliant.kept_code import KeptCode
+
+(kept_code := KeptCode("server")).use()
+# isort: split
 import json
 import logging
 import resource
@@ -20,6 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from pydantic import BaseModel, ConfigDict
+
+BaseModel.model_config = ConfigDict(defer_build=True)  # made when used: FastAPI has 40 for OpenAPI alone
+# isort: split
 from fastapi import FastAPI
 
 import pliant.compiled  # noqa: F401 - before all that imports the core
@@ -78,6 +86,7 @@ from pliant.store.recovery import (
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
+kept_code.keep()
 gc.freeze()  # what imports made stays, and is never looked through
 gc.enable()
 
