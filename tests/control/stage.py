@@ -29,12 +29,14 @@ class Stage:
         self.timeline = Timeline(START)
         nodes = [replace(node, engine="virtual") for node in SimulatedDevices([simulate], "stage").nodes()]
         self.machines = Machines(self.timeline, nodes, **latencies)
-        self.store: Store = open_store(self.path)
-        self.reopen()
+        self._open()
 
     def reopen(self) -> None:
         self.store.close()
-        self.store = open_store(self.path)
+        self._open()
+
+    def _open(self) -> None:
+        self.store: Store = open_store(self.path)
         engine = VirtualEngine(self.machines)
         self.loop = StillLoop(self.store, {engine.name: engine}, self.timeline)
         self.loop.open()
