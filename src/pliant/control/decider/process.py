@@ -4,15 +4,13 @@ It has one thread. It takes an ask, decides, answers, and takes the next. A ques
 between two asks: the fork sees the world that the last plan was made for, and copies none of it.
 """
 
-import gc
+from pliant.light_imports import LightImports
 
-from pliant.kept_code import KeptCode
-
-gc.disable()  # imports make many objects and no garbage
-(kept_code := KeptCode("decider")).use()
+(imports := LightImports("decider")).begin()
 # isort: split
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -31,9 +29,7 @@ from pliant.control.errors import Refused
 from pliant.control.explain import questions, rehearsal
 from pliant.sched.cycle import unswept
 
-kept_code.keep()
-gc.freeze()
-gc.enable()
+imports.end()
 
 WORKS = (questions, rehearsal)
 """What forks are asked to do: imported here, so that no fork has to."""

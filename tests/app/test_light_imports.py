@@ -17,14 +17,14 @@ COUNT = (
     "sys.addaudithook(lambda what, it: made(what, it) and texts.append(it))\n"
 )
 MADE = (
-    "from kept_code import KeptCode\n"
-    "(kept := KeptCode('test')).use()\n"
+    "from light_imports import LightImports\n"
+    "(imports := LightImports('test')).begin()\n"
     "from dataclasses import dataclass, replace\n"
     "@dataclass(frozen=True, slots=True, order=True)\n"
     "class Seen:\n"
     "    number: int\n"
     "    name: str = 'a'\n"
-    "kept.keep()\n"
+    "imports.end()\n"
     "print(Seen(1), Seen(1) < Seen(2), hash(Seen(3)) == hash(Seen(3, 'a')), replace(Seen(4), name='b'))\n"
     "print(len(texts))\n"
 )
@@ -33,7 +33,7 @@ SAID = "Seen(number=1, name='a') True True Seen(number=4, name='b')"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copy(SOURCE / "pliant" / "kept_code.py", tmp_path)
+    shutil.copy(SOURCE / "pliant" / "light_imports.py", tmp_path)
     return tmp_path
 
 
@@ -94,7 +94,7 @@ def test_who_may_write_no_bytecode_writes_none(folder: Path) -> None:
 def test_without_a_place_it_is_compiled_every_time(folder: Path) -> None:
     (folder / "__pycache__").write_text("in the way")
     assert compiled(folder) > 5
-    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["kept_code.py"]
+    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["light_imports.py"]
 
 
 @pytest.mark.parametrize("program", ["app", "control.decider.process"])
