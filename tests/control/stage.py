@@ -29,14 +29,15 @@ class Stage:
         self.timeline = Timeline(START)
         nodes = [replace(node, engine="virtual") for node in SimulatedDevices([simulate], "stage").nodes()]
         self.machines = Machines(self.timeline, nodes, **latencies)
-        self._open()
+        self.store: Store = open_store(self.path)
+        self.begin()
 
     def reopen(self) -> None:
         self.store.close()
-        self._open()
+        self.store = open_store(self.path)
+        self.begin()
 
-    def _open(self) -> None:
-        self.store: Store = open_store(self.path)
+    def begin(self) -> None:
         engine = VirtualEngine(self.machines)
         self.loop = StillLoop(self.store, {engine.name: engine}, self.timeline)
         self.loop.open()

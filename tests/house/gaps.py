@@ -20,7 +20,7 @@ BY_MARK = {"long": "make test-long", "slow": "make test"}
 """Marker of tests that some runs leave out for their length -> what runs them."""
 
 SLOW = frozenset(
-    {"benchmarks", "box", "console", "crash", "e2e", "images", "kubernetes", "runai_names", "train"}
+    {"benchmarks", "box", "console", "crash", "e2e", "images", "kubernetes", "openid", "runai_names", "train"}
 )
 """Folders of tests/ whose tests play whole servers and jobs: each of them carries the marker `slow`."""
 
