@@ -47,6 +47,7 @@ class LightImports:
         part = self.file.with_name(f"{self.file.name}.{os.getpid()}")
         try:
             part.write_bytes(marshal.dumps((importlib.util.MAGIC_NUMBER, self._used)))
+            part.chmod(Path(__file__).stat().st_mode & 0o666)  # who may read the module may read this
             part.replace(self.file)
         except OSError:  # nobody may write here, or the disk is full: as with bytecode
             with suppress(OSError):

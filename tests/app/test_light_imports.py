@@ -80,6 +80,12 @@ def test_a_file_that_is_not_whole_or_not_ours_is_written_again(folder: Path, wha
     assert compiled(folder) == 0
 
 
+def test_who_may_read_the_module_may_read_the_file(folder: Path) -> None:
+    (folder / "light_imports.py").chmod(0o644)
+    compiled(folder, f"import os; os.umask(0o077)\n{MADE}")
+    assert kept(folder).stat().st_mode & 0o777 == 0o644
+
+
 def test_what_is_no_longer_used_is_dropped(folder: Path) -> None:
     compiled(folder, MADE.replace("number", "former"))
     compiled(folder)
