@@ -1,13 +1,15 @@
 """Composition root: builds the server out of its parts, runs it, takes it down. See options.py."""
 
-import gc
-import os
+from pliant.light_imports import LightImports
 
-gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
-os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # looking for them means to read the metadata of all packages
+(imports := LightImports("server")).begin()
+import pliant.api.pydantic_defaults  # before FastAPI
+
 # isort: split
+import gc
 import json
 import logging
+import os
 import resource
 import secrets
 import signal
@@ -19,8 +21,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
-
-from fastapi import FastAPI
 
 import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant import __version__
@@ -78,8 +78,7 @@ from pliant.store.recovery import (
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
-gc.freeze()  # what imports made stays, and is never looked through
-gc.enable()
+imports.end()
 
 log = logging.getLogger("pliant")
 
@@ -225,7 +224,7 @@ class Server:
         service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)
-        app: FastAPI = create_app(
+        app = create_app(
             service,
             token=token or partial(secrets.token_urlsafe, 32),  # on a box nothing opens it
             renew=None if token is None else token.renew,

@@ -30,11 +30,14 @@ class Stage:
         nodes = [replace(node, engine="virtual") for node in SimulatedDevices([simulate], "stage").nodes()]
         self.machines = Machines(self.timeline, nodes, **latencies)
         self.store: Store = open_store(self.path)
-        self.reopen()
+        self.begin()
 
     def reopen(self) -> None:
         self.store.close()
         self.store = open_store(self.path)
+        self.begin()
+
+    def begin(self) -> None:
         engine = VirtualEngine(self.machines)
         self.loop = StillLoop(self.store, {engine.name: engine}, self.timeline)
         self.loop.open()

@@ -19,7 +19,9 @@ ALLOWED = frozenset({"no GPU", "no kubelet"})  # what a build machine may lack
 BY_MARK = {"long": "make test-long", "slow": "make test"}
 """Marker of tests that some runs leave out for their length -> what runs them."""
 
-SLOW = frozenset({"benchmarks", "box", "console", "crash", "e2e", "images", "runai_names", "train"})
+SLOW = frozenset(
+    {"benchmarks", "box", "console", "crash", "e2e", "images", "kubernetes", "openid", "runai_names", "train"}
+)
 """Folders of tests/ whose tests play whole servers and jobs: each of them carries the marker `slow`."""
 
 TESTS = Path(__file__).parents[1]

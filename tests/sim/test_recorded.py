@@ -27,7 +27,7 @@ DATA = Path(__file__).parent / "data"
 class Recorded(Stage):
     """A server in virtual time that records its cycles."""
 
-    def reopen(self):
+    def begin(self):
         engine = VirtualEngine(self.machines)
         self.ring = Ring(self.path.parent / "replay")
         self.decisions = []
@@ -143,8 +143,8 @@ ONE_MORE = {"kind": "add-nodes", "count": 1, "like": "sim-1"}
 class Day(Recorded):
     """A day of two teams; after each event, the server is asked what one more node would change."""
 
-    def reopen(self):
-        super().reopen()
+    def begin(self):
+        super().begin()
         self.told = None  # (ms, differences by workload) when it first said that something would be different
 
     def passes(self, ms):

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from pliant.model.identity import Provider
 from pliant.model.rights import ROLES, role_named
-from pliant.site.config import keyed
 from pliant.site.trusted import Wrong
 
 log = logging.getLogger(__name__)
@@ -44,6 +43,8 @@ def read(path: Path, *, rooted: bool) -> Provider:
 
     `rooted`: only a file that root alone can change is believed, as on a machine that accounts share.
     """
+    from pliant.site.config import keyed  # and a reader of YAML, which most servers never need
+
     said = keyed(path, (*KEYS, *OF_THE_ACCOUNT), rooted=rooted)
     for name in OF_THE_ACCOUNT:
         if name in said:

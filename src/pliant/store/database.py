@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, Dialect, Select, select
 
 from pliant.control.lease import Seen
 from pliant.control.ports import Batch, Remembered, Row, Saved
@@ -85,24 +85,12 @@ class Database:
 
     def load(self) -> Saved:
         """Its settings include `serial`: the highest that any workload ever had, forgotten ones too."""
-        alive = schema.workloads.c.deleted.is_(None)
-        needed = {
-            Workload: (alive,),
-            Task: (schema.tasks.c.workload == schema.workloads.c.id, alive),
-            Attempt: (
-                schema.attempts.c.ended.is_(None),
-                schema.attempts.c.workload == schema.workloads.c.id,
-                alive,
-            ),
-            Progress: (schema.progresses.c.workload == schema.workloads.c.id, alive),
-        }
         with self._link.reading() as connection:
             settings = {row.key: row.value for row in connection.execute(select(schema.settings))}
             settings["serial"] = str(connection.execute(select(schema.state.c.serial)).scalar_one())
             rows: list[Row] = []
-            for kind in kinds.KINDS:
-                if kind is not Remembered:  # answers are looked up one by one
-                    rows += self._rows(connection, kind, *needed.get(kind, ()))
+            for kind, query in _loading(connection.dialect).items():
+                rows += self._decoded(kinds.KINDS[kind], connection.exec_driver_sql(query).all())
             return Saved(rows, settings)
 
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
@@ -197,10 +185,7 @@ class Database:
 
     def _rows(self, connection: Connection, row: type[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
         """Rows of one kind in the order of their keys."""
-        kind = kinds.KINDS[row]
-        key, columns = kind.table.primary_key, kind.table.c
-        query = select(columns.format, columns.body, *key).where(*which).order_by(*key)
-        return self._decoded(kind, connection.execute(query).all())
+        return self._decoded(kinds.KINDS[row], connection.execute(_query(row, *which)).all())
 
     def _decoded(self, kind: Kind[T], rows: Iterable[Sequence[Any]]) -> tuple[T, ...]:
         """The values of rows, each of which is (format, body, identity ...)."""
@@ -215,3 +200,31 @@ class Database:
                 f" read: {error}. Restore a backup, or start the release of Pliant that wrote it"
             ) from None
         return tuple(found)
+
+
+def _query(row: type[T], *which: ColumnElement[bool]) -> Select[Any]:
+    table = kinds.KINDS[row].table
+    return select(table.c.format, table.c.body, *table.primary_key).where(*which).order_by(*table.primary_key)
+
+
+_LOADING: dict[str, dict[type[Row], str]] = {}
+"""For each sort of database the queries of `load`, by kind of row: to compile them takes five times as long
+as to run them on a small store, and SQLAlchemy remembers what it compiled for each store alone."""
+
+
+def _loading(dialect: Dialect) -> dict[type[Row], str]:
+    if dialect.name not in _LOADING:
+        alive = schema.workloads.c.deleted.is_(None)
+        attempts = schema.attempts.c
+        needed: dict[type, tuple[ColumnElement[bool], ...]] = {
+            Workload: (alive,),
+            Task: (schema.tasks.c.workload == schema.workloads.c.id, alive),
+            Attempt: (attempts.ended.is_(None), attempts.workload == schema.workloads.c.id, alive),
+            Progress: (schema.progresses.c.workload == schema.workloads.c.id, alive),
+        }
+        _LOADING[dialect.name] = {
+            kind: str(_query(kind, *needed.get(kind, ())).compile(dialect=dialect))
+            for kind in kinds.KINDS
+            if kind is not Remembered  # answers are looked up one by one
+        }
+    return _LOADING[dialect.name]

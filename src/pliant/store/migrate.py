@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, Dialect, inspect, text
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 import pliant
 from pliant.store import schema
@@ -66,11 +67,29 @@ def version(connection: Connection, name: str) -> str | None:
 def _make(connection: Connection) -> None:
     """What all migrations together make of an empty database."""
     connection.execute(text(VERSION_TABLE))
-    schema.metadata.create_all(connection, checkfirst=False)
+    for statement in _tables(connection.dialect):
+        connection.exec_driver_sql(statement)
     connection.execute(schema.state.insert().values(one=1, epoch=0, serial=0, program=""))
     connection.execute(schema.leadership.insert().values(one=1, revision=0, renewed=0))
     entry = f"INSERT INTO {schema.TABLE_OF_VERSION} VALUES (:head)"  # a constant  # nosec B608
     connection.execute(text(entry), {"head": schema.HEAD})
+
+
+_TABLES: dict[str, tuple[str, ...]] = {}
+"""For each sort of database what makes the tables: to compile it takes longer than to do it."""
+
+
+def _tables(dialect: Dialect) -> tuple[str, ...]:
+    if dialect.name not in _TABLES:
+        tables = schema.metadata.sorted_tables
+        made: list[CreateTable | CreateIndex] = [CreateTable(table) for table in tables]
+        made += [
+            CreateIndex(each)
+            for table in tables
+            for each in sorted(table.indexes, key=lambda it: str(it.name))
+        ]
+        _TABLES[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
+    return _TABLES[dialect.name]
 
 
 def change(connection: Connection, name: str) -> None:

@@ -4,6 +4,10 @@ It has one thread. It takes an ask, decides, answers, and takes the next. A ques
 between two asks: the fork sees the world that the last plan was made for, and copies none of it.
 """
 
+from pliant.light_imports import LightImports
+
+(imports := LightImports("decider")).begin()
+# isort: split
 import contextlib
 import ctypes
 import gc
@@ -24,6 +28,8 @@ from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender, packe
 from pliant.control.errors import Refused
 from pliant.control.explain import questions, rehearsal
 from pliant.sched.cycle import unswept
+
+imports.end()
 
 WORKS = (questions, rehearsal)
 """What forks are asked to do: imported here, so that no fork has to."""

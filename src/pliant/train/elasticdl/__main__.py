@@ -24,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     flags = parse(words[1:])
     if role == "run":  # what goes wrong in here is told to the master by the job itself
+        from pliant.train.torch_start import import_torch
+
+        import_torch(optimizers=flags.mode == "train")
         from pliant.train.elasticdl.script import run
 
         run(flags)

@@ -10,6 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pliant.train.torch_start import import_torch
+
+import_torch(optimizers=True)
+# isort: split
 import torch
 from torch import nn
 
