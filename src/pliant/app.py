@@ -1,12 +1,11 @@
 """Composition root: builds the server out of its parts, runs it, takes it down. See options.py."""
 
-from pliant.light_imports import LightImports
+import gc
 
-(imports := LightImports("server")).begin()
+gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
 import pliant.api.pydantic_defaults  # before FastAPI
 
 # isort: split
-import gc
 import json
 import logging
 import os
@@ -78,7 +77,8 @@ from pliant.store.recovery import (
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
-imports.end()
+gc.freeze()  # what imports made stays, and is never looked through
+gc.enable()
 
 log = logging.getLogger("pliant")
 

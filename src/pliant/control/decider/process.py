@@ -4,13 +4,12 @@ It has one thread. It takes an ask, decides, answers, and takes the next. A ques
 between two asks: the fork sees the world that the last plan was made for, and copies none of it.
 """
 
-from pliant.light_imports import LightImports
+import gc
 
-(imports := LightImports("decider")).begin()
+gc.disable()  # imports make many objects and no garbage
 # isort: split
 import contextlib
 import ctypes
-import gc
 import os
 import pickle
 import select
@@ -29,7 +28,8 @@ from pliant.control.errors import Refused
 from pliant.control.explain import questions, rehearsal
 from pliant.sched.cycle import unswept
 
-imports.end()
+gc.freeze()
+gc.enable()
 
 WORKS = (questions, rehearsal)
 """What forks are asked to do: imported here, so that no fork has to."""
