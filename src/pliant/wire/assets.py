@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, Text, Unused, Word
+from pliant.wire.limits import Length, Looks, Name, Text, Unused, Word
 from pliant.wire.server import ComplianceIssue, PolicyOf
-from pliant.wire.shapes import Label
+from pliant.wire.shapes import Label, Stamp
 from pliant.wire.submission import (
     Compute,
     DistributedSpec,
@@ -17,13 +17,13 @@ from pliant.wire.submission import (
 )
 from pliant.wire.workload import Page
 
-ScopeWord = Literal["tenant", "system", "department", "project"]
+ScopeWord = Literal["tenant", "system", "cluster", "department", "project"]
 Kinds = Literal["trainings", "workspaces", "distributed", "inferences"]
 About = Annotated[str, Length(250)]
 
 
 class Meta(TypedDict, total=False):
-    """For whom it is: without a scope for all; `system` is another word for the tenant."""
+    """For whom it is: without a scope for all; `system` and `cluster` are other words for the tenant."""
 
     name: Required[Label]
     description: About | None
@@ -32,6 +32,10 @@ class Meta(TypedDict, total=False):
     scopeId: Word | None  # id or name of the department or project
     departmentId: Word | None
     projectId: Word | None
+    clusterId: Word | None  # the one that there is
+    autoDelete: Unused
+    private: Unused
+    workloadSupportedTypes: Unused
 
 
 class Environment(TypedDict, total=False):
@@ -40,6 +44,24 @@ class Environment(TypedDict, total=False):
     args: Annotated[str, Length(2**16)]
     environmentVariables: Annotated[list[Variable], Length(10_000)]
     workingDir: Word
+    allowPrivilegeEscalation: Unused
+    capabilities: Unused
+    connections: Unused
+    createHomeDir: Unused
+    hostIpc: Unused
+    hostNetwork: Unused
+    imagePullPolicy: Unused
+    overrideUidGidInWorkspace: Unused
+    probes: Unused
+    readOnlyRootFilesystem: Unused
+    runAsGid: Unused
+    runAsNonRoot: Unused
+    runAsUid: Unused
+    seccompProfileType: Unused
+    stdin: Unused
+    supplementalGroups: Unused
+    tty: Unused
+    uidGidSource: Unused
 
 
 class EnvironmentRequest(TypedDict):
@@ -144,19 +166,22 @@ class NfsChange(AssetChange, total=False):
     spec: NfsVolume
 
 
+Scoped = Annotated[str, Looks(words=("tenant", "department", "project"))]
+
+
 class AssetMeta(TypedDict):
     id: str
     name: str
     kind: str
     description: str
-    scope: str
-    scopeType: str
+    scope: Scoped
+    scopeType: Scoped
     scopeId: str | None
     departmentId: str | None
     projectId: str | None
     createdBy: str
-    createdAt: str
-    updatedAt: str
+    createdAt: Stamp
+    updatedAt: Stamp
 
 
 class Runnable(TypedDict):
@@ -192,8 +217,8 @@ class PolicyMeta(TypedDict, total=False):
     scope: ScopeWord
     departmentId: Word | None
     projectId: Word | None
-    name: Word | None
-    clusterId: Word | None
+    clusterId: Word | None  # the one that there is
+    name: Unused
 
 
 class PolicyBody(TypedDict, total=False):
@@ -213,6 +238,7 @@ class PolicyItem(TypedDict):
 
     meta: AssetMeta
     policy: dict[str, Any]
+    notices: list[str]  # to a request that keeps it: what of it has no effect
 
 
 class PolicyEntry(PolicyItem):

@@ -2,8 +2,10 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
+from pliant.wire.events import EventItem
 from pliant.wire.limits import Looks
-from pliant.wire.workload import EventItem, Reason
+from pliant.wire.shapes import Stamp
+from pliant.wire.workload import Reason
 
 
 class PlacementItem(TypedDict):
@@ -59,7 +61,7 @@ class QueueEntry(TypedDict):
     project: str
     gpus: float
     reason: Reason | None
-    since: str
+    since: Stamp
     remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
     like: str | None  # the first of its kind, behind which it waits
     start: dict[str, Any] | None  # earliest, latest and how they are known, of those that were asked for

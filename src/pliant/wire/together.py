@@ -49,6 +49,7 @@ _SPECS = (
 )
 _SUBMISSIONS = (submission.Submission, submission.Distributed, submission.Inference)
 
+_TENANT = ("tenant", "system", "cluster")
 _VAGUE = (None, "NoSchedule", "PreferNoSchedule", "Any")
 
 TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
@@ -99,15 +100,31 @@ TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
     (
         (assets.Meta, assets.PolicyMeta),
         (
-            With("scope", ("project",), one=("scopeId", "projectId")),
-            With("scope", ("department",), one=("scopeId", "departmentId")),
+            NotBoth("departmentId", "projectId"),
+            With("scope", ("project",), none=("departmentId",)),
+            With("scope", ("department",), none=("projectId",)),
+            With("scope", _TENANT, none=("departmentId", "projectId")),
+        ),
+    ),
+    (
+        (assets.PolicyMeta,),
+        (
+            With("scope", ("project",), all=("projectId",)),
+            With("scope", ("department",), all=("departmentId",)),
         ),
     ),
     (
         (assets.Meta,),
         (
-            With("scopeType", ("project",), one=("scopeId", "projectId")),
-            With("scopeType", ("department",), one=("scopeId", "departmentId")),
+            NotBoth("scope", "scopeType"),
+            NotBoth("scopeId", "departmentId"),
+            NotBoth("scopeId", "projectId"),
+            With("scope", ("project",), one=("scopeId", "projectId")),
+            With("scope", ("department",), one=("scopeId", "departmentId")),
+            With("scope", _TENANT, none=("scopeId",)),
+            With("scopeType", ("project",), one=("scopeId", "projectId"), none=("departmentId",)),
+            With("scopeType", ("department",), one=("scopeId", "departmentId"), none=("projectId",)),
+            With("scopeType", _TENANT, none=("scopeId", "departmentId", "projectId")),
         ),
     ),
     (

@@ -325,8 +325,6 @@ class Renderer:
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
         started, ended = attempt.started if attempt is not None else None, end.at if end is not None else None
-        container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
-        container["startedAt"] = stamp_or_none(started)
         status = pod_status_of(workload, task, end, self.now)
         since = stamp(next(it for it in (ended, started, begun, workload.phase_since) if it is not None))
         return {
@@ -346,7 +344,13 @@ class Renderer:
             "createdAt": stamp_or_none(begun),
             "completedAt": stamp_or_none(ended),
             "nodeName": placed.node if placed is not None else "",
-            "containers": [container],
+            "containers": [
+                {
+                    "name": task.name,
+                    "image": workload.launch_of(task.name).image,
+                    "startedAt": stamp_or_none(started),
+                }
+            ],
             "allocatedResources": allocated([task.carries] if task.carries is not None else []),
             "attempt": task.attempt,
             "gpus": list(task.carries.uuids) if task.carries is not None else [],

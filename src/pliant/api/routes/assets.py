@@ -15,7 +15,7 @@ from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
 from pliant.api.repeats import answered
 from pliant.api.requests.completion import concerns, policy_for, project_of, violations
-from pliant.api.requests.parse_submission import told_of
+from pliant.api.requests.parse_submission import check_cluster, told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
@@ -90,19 +90,24 @@ def meta_of(row: Asset) -> AssetMeta:
     }
 
 
-def scope_of(meta: Any) -> tuple[Scope, str]:
+def scope_of(meta: Any, board: Board) -> tuple[Scope, str]:
     """For whom something is. Raises BadRequest."""
-    word = meta.get("scope") or meta.get("scopeType")
+    check_cluster(meta.get("clusterId"), board)
     keys = {Scope.PROJECT: meta.get("projectId"), Scope.DEPARTMENT: meta.get("departmentId")}
-    if word is None:
-        word = next((scope.value for scope, key in keys.items() if key), "tenant")
-    scope = Scope.TENANT if word == "system" else Scope(word)
+    words = [word for word in (meta.get("scope"), meta.get("scopeType")) if word]
+    words = words or [scope.value for scope, key in keys.items() if key] or ["tenant"]
+    scopes = {Scope.TENANT if word in ("system", "cluster") else Scope(word) for word in words}
+    named = {key for key in (meta.get("scopeId"), *keys.values()) if key}
+    scope = scopes.pop()
+    if scopes or len(named) > 1 or any(key for it, key in keys.items() if it is not scope):
+        raise BadRequest("The scope is given twice.", "Name one department or one project.", field="meta")
     if scope is Scope.TENANT:
+        if named:
+            raise BadRequest(f"The scope {words[0]} excludes scopeId.", "Leave it out.", field="meta.scopeId")
         return scope, ""
-    key = meta.get("scopeId") or keys[scope]
-    if not key:
+    if not named:
         raise BadRequest(f"Which {scope.value}?", f"Name its id in {scope.value}Id.", field="meta.scopeId")
-    return scope, key
+    return scope, named.pop()
 
 
 def place_at(board: Board, scope: Scope, key: str) -> Place:
@@ -182,8 +187,8 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
                 return row
         raise NotFound(f"There is no {title} {identity[:60]!r}.", f"See them with: GET /api/v1{path}")
 
-    def in_vain(spec: Any) -> list[str]:
-        return told_of(without_effect(kept, spec, "spec"))
+    def in_vain(spec: Any, meta: Any = None) -> list[str]:
+        return told_of([*without_effect(Meta, meta or {}, "meta"), *without_effect(kept, spec, "spec")])
 
     def spec_text(here: Context, spec: Any) -> str:
         if kind in CREDENTIALS:
@@ -217,14 +222,14 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
 
     def create(body: Any, here: Here, caller: Caller) -> Response:
         meta: Meta = body["meta"]
-        scope, scope_id = scope_of(meta)
+        scope, scope_id = scope_of(meta, here.service.board)
         demand(caller, f"{resource}:write", place_at(here.service.board, scope, scope_id))
         description = meta.get("description") or ""
         text = spec_text(here, body["spec"])
         row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)
         return answered(
             lambda: here.service.assets.create(row, caller.user),
-            lambda made: answer(_item(made, here.service.board, notices=in_vain(body["spec"])), 202),
+            lambda made: answer(_item(made, here.service.board, notices=in_vain(body["spec"], meta)), 202),
         )
 
     def read(identity: str, here: Here, caller: Caller) -> Response:

@@ -12,7 +12,7 @@ from pliant.api.responses.encoding import answer, answers, encode, or_csv
 from pliant.api.responses.sheet import sheet
 from pliant.api.responses.times import stamp
 from pliant.model.audit import AuditRecord
-from pliant.wire.access import AuditItem, AuditLog
+from pliant.wire.audit import AuditItem, AuditLog
 
 router = Router(prefix="/api/v1/audit", tags=["audit"])
 
@@ -52,8 +52,10 @@ def log(
     """Newest first."""
     found = [*_found(here, since, until, user, entity)][::-1]
     end = offset + limit
-    rest = end if end < len(found) else None
-    return answer({"total": len(found), "next": rest, "audit_logs": found[offset:end]})
+    told: AuditLog = {"total": len(found), "audit_logs": found[offset:end]}
+    if end < len(found):
+        told["next"] = end
+    return answer(told)
 
 
 @router.get(

@@ -1,7 +1,7 @@
 """Policies about submissions: one for each kind of workloads and scope, and what they say together."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
@@ -12,9 +12,10 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import issue_item, policy_of
 from pliant.api.guard import demand, needs
 from pliant.api.late import Router
-from pliant.api.models import Received
+from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of
 from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
+from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.spec import spec_of
 from pliant.api.routes.assets import SPECS, meta_of, place_at, scope_of
@@ -58,7 +59,7 @@ def _checked(kind: str, body: PolicyBody) -> str:
 
 
 def _find(here: Context, kind: str, meta: Mapping[str, Any]) -> Asset | None:
-    scope, key = scope_of(meta)
+    scope, key = scope_of(meta, here.service.board)
     board = here.service.board
     queues = board.projects if scope.value == "project" else board.departments
     ids = {view.queue.id for view in queues.values() if key in (view.queue.id, view.queue.name)}
@@ -81,8 +82,8 @@ def _known(here: Context, kind: str, scope: str | None, project: str, department
     return row
 
 
-def _item(row: Asset) -> Any:
-    return {"meta": meta_of(row), "policy": json.loads(row.body)}
+def _item(row: Asset, notices: Sequence[str] = ()) -> Any:
+    return {"meta": meta_of(row), "policy": json.loads(row.body), "notices": [*notices]}
 
 
 @router.get("/v2/policy", dependencies=[needs("policies:read")], **answers(200, PolicyList))
@@ -119,16 +120,17 @@ def _keep(
     """`over`: what becomes of the policy that stands; of none: {}."""
     text = _checked(kind, over({}))
     old = _find(here, kind, body["meta"])
-    scope, scope_id = scope_of(body["meta"])
+    scope, scope_id = scope_of(body["meta"], here.service.board)
     demand(caller, "policies:write", place_at(here.service.board, scope, scope_id))
+    notices = told_of(without_effect(PolicyRequest, body))
 
     def changed(row: Asset) -> dict[str, str]:
         return {"body": _checked(kind, over(json.loads(row.body)))}
 
     if old is not None:
-        return answer(_item(here.service.assets.update(old.id, changed, caller.user)))
+        return answer(_item(here.service.assets.update(old.id, changed, caller.user), notices))
     row = Asset("", AssetKind.POLICY, kind, "", scope, scope_id, text)
-    return answer(_item(here.service.assets.create(row, caller.user)))
+    return answer(_item(here.service.assets.create(row, caller.user), notices))
 
 
 @router.put("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
@@ -222,8 +224,8 @@ def _entries(said: Mapping[Path, Said]) -> list[dict[str, Any]]:
 def preview_policy(kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller) -> Response:
     """Which of today's workloads this policy would have refused. Nothing is changed."""
     text = _checked(kind, body["policy"])
-    scope, key = scope_of(body["meta"])
     board = here.service.board
+    scope, key = scope_of(body["meta"], board)
     demand(caller, "policies:write", place_at(board, scope, key))
     queues = board.projects if scope.value == "project" else board.departments
     ids = [view.queue.id for view in queues.values() if key and key in (view.queue.id, view.queue.name)]

@@ -32,6 +32,7 @@ from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
 from pliant.control.explain.dry import Trial, Tried, together
 from pliant.model.event import Event
 from pliant.model.workload import Kind
+from pliant.wire.events import EventList, RecordList
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
 from pliant.wire.trash import Deleting, FolderItem
@@ -39,11 +40,9 @@ from pliant.wire.workload import (
     Batch,
     BatchDone,
     Counted,
-    EventList,
     Fitting,
     Outcome,
     ProgressHistory,
-    RecordList,
     Sharing,
     Signalled,
     WorkloadItem,
