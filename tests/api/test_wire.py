@@ -24,6 +24,7 @@ from pliant.wire import (
     server,
     session,
     submission,
+    supposing,
     trash,
     usage,
     workload,
@@ -33,7 +34,7 @@ from tests.api.conftest import Api
 
 MODULES = (
     access, assets, audit, cluster, events, history, job, measurements, notices, organization, placing,
-    questions, reports, server, session, submission, trash, usage, workload,
+    questions, reports, server, session, submission, supposing, trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind

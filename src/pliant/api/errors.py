@@ -187,10 +187,16 @@ _SECRET = re.compile(r"(?i)password|secret|token")
 """In the name of a field: its value is not repeated."""
 
 
+CHANGES = "changes"
+"""The one list of a body whose entries are of several kinds."""
+
+
 def _path(location: Sequence[int | str]) -> str:
     """('body', 'spec', 'nodePools', 0) -> 'spec.nodePools[0]'."""
-    path = ""
-    for part in location[1:]:
+    path, parts = "", [*location[1:]]
+    if parts[:1] == [CHANGES] and len(parts) > 2:
+        del parts[2]  # the kind, by which it was read
+    for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
 
@@ -210,6 +216,9 @@ def sentence(error: Mapping[str, Any]) -> str:
     where = _where(location)
     if kind == "value_error":
         return f"{where}: {context['error']}"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        kinds = "submit, end, add-nodes, drain, remove, fail, quota, limit, weight or priority"
+        return f"{where}.kind must be {kinds}, not {str(context.get('tag', 'left out'))[:60]!r}."
     empty = kind == "string_too_short" and context.get("min_length") == 1
     must = "must not be empty" if empty else _MUST.get(kind)
     if must is None:

@@ -33,8 +33,8 @@ class UserRequest(TypedDict, total=False):
 
     email: Required[UserName]
     account: Annotated[str, Length(64, word=True)]
-    resetPassword: Annotated[bool, Looks(words=(True,))]  # there are no other users
-    notify: Annotated[bool, Looks(words=(False,))]  # its password is told in the answer only
+    resetPassword: Literal[True]  # there are no other users
+    notify: Literal[False]  # its password is told in the answer only
 
 
 class UserMade(TypedDict):

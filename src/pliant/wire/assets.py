@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Looks, Name, Text, Unused, Word
+from pliant.wire.limits import Length, Looks, Name, RulesOf, Text, Unused, Word
 from pliant.wire.server import ComplianceIssue, PolicyOf
 from pliant.wire.shapes import Label, Stamp
 from pliant.wire.submission import (
@@ -119,13 +119,21 @@ class NfsRequest(TypedDict):
     spec: NfsVolume
 
 
-class TemplateSpec(DistributedSpec, InferenceSpec, total=False):
-    """Of any kind of workloads; what a kind does not know is refused when it is used."""
-
-
 class TemplateRequest(TypedDict):
+    """Of trainings or workspaces."""
+
     meta: Meta
-    spec: TemplateSpec
+    spec: Spec
+
+
+class DistributedTemplateRequest(TypedDict):
+    meta: Meta
+    spec: DistributedSpec
+
+
+class InferenceTemplateRequest(TypedDict):
+    meta: Meta
+    spec: InferenceSpec
 
 
 class AssetChange(TypedDict, total=False):
@@ -143,7 +151,15 @@ class ComputeChange(AssetChange, total=False):
 
 
 class TemplateChange(AssetChange, total=False):
-    spec: TemplateSpec
+    spec: Spec
+
+
+class DistributedTemplateChange(AssetChange, total=False):
+    spec: DistributedSpec
+
+
+class InferenceTemplateChange(AssetChange, total=False):
+    spec: InferenceSpec
 
 
 class PasswordChange(AssetChange, total=False):
@@ -225,12 +241,37 @@ class PolicyBody(TypedDict, total=False):
     """Both have the shape of a workload's spec; a rule stands where a value would stand."""
 
     defaults: Spec
-    rules: dict[str, Any]
+    rules: Annotated[dict[str, Any], RulesOf(Spec)]
+
+
+class DistributedPolicyBody(TypedDict, total=False):
+    defaults: DistributedSpec
+    rules: Annotated[dict[str, Any], RulesOf(DistributedSpec)]
+
+
+class InferencePolicyBody(TypedDict, total=False):
+    defaults: InferenceSpec
+    rules: Annotated[dict[str, Any], RulesOf(InferenceSpec)]
 
 
 class PolicyRequest(TypedDict):
+    """Of trainings or workspaces."""
+
     meta: PolicyMeta
     policy: PolicyBody
+
+
+class DistributedPolicyRequest(TypedDict):
+    meta: PolicyMeta
+    policy: DistributedPolicyBody
+
+
+class InferencePolicyRequest(TypedDict):
+    meta: PolicyMeta
+    policy: InferencePolicyBody
+
+
+AnyPolicy = PolicyRequest | DistributedPolicyRequest | InferencePolicyRequest
 
 
 class PolicyItem(TypedDict):

@@ -3,8 +3,9 @@
 from typing import Annotated, Any, Literal, TypedDict
 
 from pliant.wire.events import EventItem
-from pliant.wire.limits import Looks
+from pliant.wire.limits import Length
 from pliant.wire.shapes import Stamp
+from pliant.wire.supposing import AnySupposed
 from pliant.wire.workload import Reason
 
 
@@ -74,9 +75,9 @@ class Queue(TypedDict):
 
 
 class Supposition(TypedDict):
-    """Body of POST /api/v1/what-if: changes, each with its kind. Others of its fields depend on the kind."""
+    """Body of POST /api/v1/what-if."""
 
-    changes: Annotated[list[dict[str, Any]], Looks(entries=1)]
+    changes: Annotated[list[AnySupposed], Length(1000, least=1)]
 
 
 class WhatIfItem(TypedDict):

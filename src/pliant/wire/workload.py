@@ -223,7 +223,7 @@ class WorkloadItem(TypedDict):
     updatedAt: Stamp
     k8sPhase: str  # the phase: nothing else keeps one
     k8sPhaseUpdatedAt: Stamp
-    conditions: Annotated[list[PhaseCondition], Length(0)]  # there are none
+    conditions: list[PhaseCondition]  # there are none
     command: str
     arguments: str
     environmentVariables: dict[str, str]

@@ -22,6 +22,7 @@ from pliant.control.usecases.refit import Fitting
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 from pliant.wire import submission as wire
+from pliant.wire.together import WORKERS
 from pliant.wire.workload import Fitting as FittingItem
 
 WITHOUT_EFFECT = frozenset(
@@ -172,6 +173,10 @@ def _distribution(body: wire.Distributed) -> Distribution:
         )
     framework = spec.get("distributedFramework", "PyTorch")
     master, same = body.get("masterSpec"), body.get("masterSpecSameAsWorker")
+    if master and same:
+        raise BadRequest(
+            "masterSpecSameAsWorker excludes masterSpec.", "Leave one of them out.", field="masterSpec"
+        )
     leader, lead = None, True
     if master is not None and not same:
         leader = _leader(spec, master, framework)
@@ -191,9 +196,10 @@ def _distribution(body: wire.Distributed) -> Distribution:
 def _groups(body: wire.Distributed) -> Distribution:
     """Groups that are named one by one."""
     spec = body["spec"]
-    if "numWorkers" in spec or "masterSpec" in body:
+    master = body.get("masterSpec") or body.get("masterSpecSameAsWorker")
+    if master or any(name in spec for name in WORKERS):
         raise BadRequest(
-            "spec.taskGroups excludes numWorkers and masterSpec.",
+            f"spec.taskGroups excludes {', '.join(WORKERS)} and masterSpec.",
             "Make the master a group.",
             field="spec.taskGroups",
         )

@@ -83,9 +83,6 @@ def users(here: Here) -> Response:
 @router.post("/users", dependencies=[needs("users:write")], **answers(201, UserMade))
 def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Response:
     """The answer's password is good for one thing: to set another."""
-    for name, only in (("resetPassword", True), ("notify", False)):
-        if body.get(name, only) is not only:
-            raise BadRequest(f"{name} can only be {str(only).lower()}.", "Leave it out.", field=name)
     password = temporary()
     account = _account(caller, body.get("account", ""))
     kept = hashed(password)
