@@ -190,6 +190,7 @@ def test_what_if(api: Api) -> None:
         ([{"kind": "priority", "workload": "ghost", "to": 3}], 404, "There is no workload 'ghost'"),
         ([{"kind": "limit", "department": "none", "to": 3}], 404, "There is no department 'none'"),
         ([{"kind": "add-nodes", "count": 0}], 400, "1 to 1000 nodes"),
+        ([{"kind": "submit", "project": "default", "tasks": 10_001}], 400, "at most 10000 tasks"),
         ([{"kind": "submit", "project": "default", "gpus": 1.5}], 400, "Invalid number of GPUs 1.5"),
     ],
 )

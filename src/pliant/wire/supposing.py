@@ -26,7 +26,7 @@ class SupposedJob(TypedDict, total=False):
     project: Required[Name]
     name: Word
     gpus: Annotated[float, Looks(least=0, most=10**9, step=1, other=Looks(least=0.001, most=1, step=0.001))]
-    tasks: _Number  # each with so many GPUs
+    tasks: Annotated[float, Looks(least=0, most=10_000)]  # each with so many GPUs
     priority: _Number
     preemptible: bool
     elastic: bool

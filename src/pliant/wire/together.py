@@ -82,7 +82,7 @@ TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
             NotBoth("spec.taskGroups", "masterSpec"),
             Needs("spec.subGroups", ("spec.taskGroups", "templateId")),
             Needs("spec.minGroups", ("spec.taskGroups", "templateId")),
-            With("masterSpecSameAsWorker", (True,), none=("masterSpec", "spec.taskGroups")),
+            With("masterSpecSameAsWorker", (True,), none=("spec.taskGroups",)),
         ),
     ),
     (

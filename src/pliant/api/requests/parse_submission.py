@@ -8,6 +8,7 @@ from typing import Any, cast, get_type_hints
 
 from pliant.api.models import without_effect
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
+from pliant.api.requests.idle_fields import idle_fields
 from pliant.api.requests.placement import placing_of
 from pliant.api.requests.volumes import volumes_of
 from pliant.api.responses.spec import MASKED
@@ -173,10 +174,6 @@ def _distribution(body: wire.Distributed) -> Distribution:
         )
     framework = spec.get("distributedFramework", "PyTorch")
     master, same = body.get("masterSpec"), body.get("masterSpecSameAsWorker")
-    if master and same:
-        raise BadRequest(
-            "masterSpecSameAsWorker excludes masterSpec.", "Leave one of them out.", field="masterSpec"
-        )
     leader, lead = None, True
     if master is not None and not same:
         leader = _leader(spec, master, framework)
@@ -382,6 +379,7 @@ def _in_vain(body: wire.AnySubmission, kind: Kind) -> list[str]:
     given = without_effect(_TYPES.get(kind, wire.Submission), body)
     compute = body.get("spec", {}).get("compute", {})
     given += [name for name in WITHOUT_EFFECT if compute.get(name.removeprefix("spec.compute."))]
+    given += [name for name in idle_fields(body) if name not in given]
     return told_of(name for name in given if name.removeprefix("spec.") not in QUIET)
 
 
