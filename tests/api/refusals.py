@@ -56,6 +56,12 @@ GROUPS = [{"name": "a"}]
 WORKERS = {"name": "a", "replicas": 2, "minReplicas": 3}
 KNOWN = (
     Known("cycle and at exclude each other.", PARAMETERS, "GET", "/api/v1/replay/record?cycle=1&at=1"),
+    Known(
+        "The scope is given twice.",
+        PARAMETERS,
+        "GET",
+        "/api/v2/policy/trainings?scope=project&departmentId=a",
+    ),
     Known("Which *?", PARAMETERS, "DELETE", "/api/v2/policy/trainings?scope=project"),
     # -- of submissions
     training("-i, --image must be set.", ELSEWHERE, image=None),

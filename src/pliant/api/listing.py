@@ -46,6 +46,8 @@ class Listing(Generic[T]):
 
     fields: Mapping[str, Callable[[T], Value]]
     searched: tuple[str, ...] = ("name",)  # fields in which `search` looks, without regard to case
+    most: int = 500  # entries of one page
+    usual: int = 50  # if nothing else is asked for
 
     @property
     def asked(self) -> Callable[..., Awaitable[Window]]:
@@ -57,7 +59,7 @@ class Listing(Generic[T]):
 
         async def window(
             offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-            limit: Annotated[int, Query(ge=1, le=500)] = 50,
+            limit: Annotated[int, Query(ge=1, le=self.most)] = self.usual,
             sort_by: Annotated[Annotated[str, any_of_them] | None, Query(alias="sortBy")] = None,
             sort_order: Annotated[Literal["asc", "desc"], Query(alias="sortOrder")] = "asc",
             filter_by: Annotated[

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
 from pliant.wire.limits import Count, Length, Looks, Text
 from pliant.wire.shapes import RoleName, Stamp, UserName
+from pliant.wire.workload import Page
 
 Name = Annotated[str, Length(255, least=2, word=True)]
 Password = Annotated[str, Length(255, least=8)]
@@ -23,8 +24,7 @@ class UserItem(TypedDict):
     email: str | None  # the same
 
 
-class UserList(TypedDict):
-    next: str | None
+class UserList(Page):
     users: list[UserItem]
 
 
@@ -186,8 +186,7 @@ class RulesBatch(TypedDict):
     action: Literal["delete", "validate_delete"]
 
 
-class RuleList(TypedDict):
-    next: str | None
+class RuleList(Page):
     accessRules: list[RuleItem]
 
 

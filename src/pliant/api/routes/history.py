@@ -125,4 +125,7 @@ def decisions(
         if len(page) < PAGE:
             before = before if len(found) == limit else None
             break
-    return answer({"events": found, "next": before})
+    body: EventList = {"events": found}
+    if before is not None:
+        body["next"] = before
+    return answer(body)
