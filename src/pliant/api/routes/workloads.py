@@ -9,11 +9,12 @@ from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
-from pliant.api.errors import KINDS, status_of_refusal
+from pliant.api.errors import status_of_refusal
 from pliant.api.guard import about, check, known_workload, needs, workload
 from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, cut
 from pliant.api.models import Received
+from pliant.api.paths_elsewhere import KINDS
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.requests.completion import PLURALS
