@@ -142,6 +142,7 @@ class Renderer:
         """
         self._confined = confined
         self._inside: Callable[[Workload], bool] = lambda workload: False
+        self._may_read: MayRead = lambda project: True
         self._made: dict[str, Rendered] = {}  # as who may see all sees it; by id
         self.board = board
         self._uses = uses
@@ -158,23 +159,43 @@ class Renderer:
         """True if what it renders has the times and the uses of that moment."""
         return self.now // 1000 == now // 1000 and self._uses == uses
 
-    def read_by(self, inside: Callable[[Workload], bool]) -> "Renderer":
-        """For a reader; `inside`: whether it may be told what runs in a job."""
+    def read_by(
+        self, inside: Callable[[Workload], bool], may_read: MayRead = lambda project: True
+    ) -> "Renderer":
+        """For a reader; `inside`: whether it may be told what runs in a job; `may_read`: names there."""
         reader = copy(self)
-        reader._inside = inside
+        reader._inside, reader._may_read = inside, may_read
         return reader
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         item = self._rendered(view).item
-        return item if self._inside(view.workload) else {**item, **_HIDDEN}
+        less = self._unnamed(view) | ({} if self._inside(view.workload) else _HIDDEN)
+        return cast("wire.WorkloadItem", {**item, **less}) if less else item
 
     def encoded(self, view: WorkloadView) -> bytes:
         """The same as JSON, made once for all lists in which it is."""
-        if not self._inside(view.workload):
+        if not self._inside(view.workload) or self._unnamed(view):
             return encode(self.workload(view))
         made = self._rendered(view)
         made.encoded = made.encoded or encode(made.item)
         return made.encoded
+
+    def _unnamed(self, view: WorkloadView) -> Item:
+        """Instead of a reason with names that the reader may not know: the same without."""
+        reason = self.board.workloads.get(view.workload.id, view).reason
+        if reason is None:
+            return {}
+
+        def may_read(project: str) -> bool:
+            return project == view.project.id or self._may_read(project)
+
+        if all(not named.project or may_read(named.project) for _, named in reason.names):
+            return {}
+        less = reason.seen_by(may_read)
+        told: Item = {"reason": reason_item(less, self.now)}
+        if not view.workload.phase_message and view.waiting:
+            told["phaseMessage"] = less.text(self.now)
+        return told
 
     def _rendered(self, view: WorkloadView) -> Rendered:
         identity = view.workload.id
