@@ -177,6 +177,7 @@ def test_what_if(api: Api) -> None:
         ([{"kind": "drain", "node": "n", "stop": "maybe"}], 400, "changes[0].stop must be true or false"),
         ([{"kind": "add-nodes", "labels": 5}], 400, "changes[0].labels must be an object"),
         ([{"kind": "add-nodes", "labels": [1]}], 400, "changes[0].labels must be an object"),
+        ([{"kind": "quota", "project": "default", "department": "default", "to": 1}], 400, "given twice"),
         ([{"kind": "quota", "to": 1}], 404, "There is no project ''"),
         ([{"kind": "drain", "node": "nowhere"}], 404, "There is no node 'nowhere'"),
         ([{"kind": "drain", "label": "rack", "value": "r9"}], 404, "No node has the label rack=r9"),
@@ -246,7 +247,13 @@ def test_draining_all_nodes_of_a_label(tmp_path: Path) -> None:
         done = api.call("POST", "/api/v1/drains", json=body)
         assert {one["name"] for one in done["workloads"]} == moving
         until(lambda: {api.running(identity)["node"] for identity in ids} == {"spare"})
-        for wrong, status in (({}, 400), ({"label": "rack", "value": "r9"}, 404), ({"nodes": ["no"]}, 404)):
+        both = {"nodes": ["node-0"], "value": "r1"}
+        for wrong, status in (
+            ({}, 400),
+            (both, 400),
+            ({"label": "rack", "value": "r9"}, 404),
+            ({"nodes": ["no"]}, 404),
+        ):
             api.call("POST", "/api/v1/drains", status, json=wrong)
 
 

@@ -159,6 +159,7 @@ TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
         (assets.Meta,),
         (
             NotBoth("scope", "scopeType"),
+            Needs("scopeId", ("scope", "scopeType")),
             NotBoth("scopeId", "departmentId"),
             NotBoth("scopeId", "projectId"),
             With("scope", ("project",), one=("scopeId", "projectId")),

@@ -206,6 +206,8 @@ def _lost(world: World, names: Sequence[str]) -> Change:
 def _queue(world: World, kind: str, entry: Mapping[str, Any]) -> Change:
     row: Project | Department
     name = str(entry.get("department") or "")
+    if name and entry.get("project"):
+        raise BadRequest(f"{kind}: whose is given twice.", "Name a project or a department.", field="project")
     if name:
         found = [it for it in world.departments.values() if name in (it.id, it.name)]
         if not found:
