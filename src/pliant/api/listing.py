@@ -54,8 +54,9 @@ class Listing(Generic[T]):
         """What FastAPI asks for the window; the description tells the fields."""
         names: list[Any] = sorted(self.fields)
         any_of_them: Any = Field(json_schema_extra={"enum": names})
+        shown = next(name for name in names if not name.endswith("At"))
         pattern = f"^({'|'.join(map(_like, names))})"
-        like_that: Any = Field(json_schema_extra={"pattern": pattern, "examples": [f"{names[0]}==a1"]})
+        like_that: Any = Field(json_schema_extra={"pattern": pattern, "examples": [f"{shown}==a1"]})
 
         async def window(
             offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
