@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from pliant.api.redaction import own_too
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import encode
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
@@ -183,13 +184,8 @@ class Renderer:
     def _unnamed(self, view: WorkloadView) -> Item:
         """Instead of a reason with names that the reader may not know: the same without."""
         reason = self.board.workloads.get(view.workload.id, view).reason
-        if reason is None:
-            return {}
-
-        def may_read(project: str) -> bool:
-            return project == view.project.id or self._may_read(project)
-
-        if all(not named.project or may_read(named.project) for _, named in reason.names):
+        may_read = own_too(self._may_read, view.project.id)
+        if reason is None or all(not it.project or may_read(it.project) for _, it in reason.names):
             return {}
         less = reason.seen_by(may_read)
         told: Item = {"reason": reason_item(less, self.now)}
@@ -346,6 +342,7 @@ class Renderer:
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
         started, ended = attempt.started if attempt is not None else None, end.at if end is not None else None
+        image = workload.launch_of(task.name).image
         status = pod_status_of(workload, task, end, self.now)
         since = stamp(next(it for it in (ended, started, begun, workload.phase_since) if it is not None))
         return {
@@ -365,13 +362,7 @@ class Renderer:
             "createdAt": stamp_or_none(begun),
             "completedAt": stamp_or_none(ended),
             "nodeName": placed.node if placed is not None else "",
-            "containers": [
-                {
-                    "name": task.name,
-                    "image": workload.launch_of(task.name).image,
-                    "startedAt": stamp_or_none(started),
-                }
-            ],
+            "containers": [{"name": task.name, "image": image, "startedAt": stamp_or_none(started)}],
             "allocatedResources": allocated([task.carries] if task.carries is not None else []),
             "attempt": task.attempt,
             "gpus": list(task.carries.uuids) if task.carries is not None else [],
