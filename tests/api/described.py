@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 def operation_of(described: dict[str, Any], method: str, path: str) -> dict[str, Any]:
     """Of the path that fits it with the fewest parameters."""
+    path = path.partition("?")[0]
     fitting = [
         (pattern.count("{"), item[method.lower()])
         for pattern, item in described["paths"].items()

@@ -13,7 +13,6 @@ PARAMETERS = "OpenAPI relates no parameter to another one"
 TWICE = "JSON Schema cannot say that one member of all entries differs"
 NAMES = "it names something that may be there or not"
 HERE = "it depends on this machine, this caller or this moment"
-KIND = "it depends on the kind in the path, and kinds share a schema"
 GRAMMAR = "it is written by a grammar of its own"
 ELSEWHERE = "a template, an environment or a default may say it"
 
@@ -49,10 +48,6 @@ def quota(said: str, why: str, **entry: Any) -> Known:
     return Known(said, why, "PATCH", PROJECT, {"resources": [entry]})
 
 
-def policy(said: str, why: str, rules: Any) -> Known:
-    return Known(said, why, "PUT", "/api/v2/policy/trainings", {"meta": {}, "policy": {"rules": rules}})
-
-
 def affinity(**expression: Any) -> Any:
     return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", **expression}]}]}
 
@@ -61,6 +56,12 @@ GROUPS = [{"name": "a"}]
 WORKERS = {"name": "a", "replicas": 2, "minReplicas": 3}
 KNOWN = (
     Known("cycle and at exclude each other.", PARAMETERS, "GET", "/api/v1/replay/record?cycle=1&at=1"),
+    Known(
+        "The scope is given twice.",
+        PARAMETERS,
+        "GET",
+        "/api/v2/policy/trainings?scope=project&departmentId=a",
+    ),
     Known("Which *?", PARAMETERS, "DELETE", "/api/v2/policy/trainings?scope=project"),
     # -- of submissions
     training("-i, --image must be set.", ELSEWHERE, image=None),
@@ -100,8 +101,6 @@ KNOWN = (
     ),
     job(DISTRIBUTED, "Worker counts must satisfy *.", NUMBERS, numWorkers=2, minReplicas=3),
     job(DISTRIBUTED, "Task counts of a must satisfy *.", NUMBERS, taskGroups=[WORKERS]),
-    job(DISTRIBUTED, "spec.taskGroups excludes *.", KIND, taskGroups=GROUPS, numWorkers=2),
-    job(DISTRIBUTED, "spec.subGroups and spec.minGroups need taskGroups.", KIND, minGroups=1),
     job(DISTRIBUTED, "* is named twice.", TWICE, taskGroups=GROUPS * 2),
     # -- of quotas
     Known("The name of a * cannot be changed.", NAMES, "PATCH", PROJECT, {"name": "other"}),
@@ -120,17 +119,6 @@ KNOWN = (
             "spec": {"keyValuePairs": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]},
         },
     ),
-    Known(
-        "spec: * have no field '*'.",
-        KIND,
-        "POST",
-        "/api/v1/workload-templates/trainings",
-        {"meta": {"name": "a"}, "spec": {"numWorkers": 1}},
-    ),
-    policy("rules: * have no field '*'.", KIND, {"none": {"canEdit": True}}),
-    policy("rules.* is not a rule.", KIND, {"image": 1}),
-    policy("rules.*: unknown rule '*'.", KIND, {"image": {"canEdit": True, "none": 1}}),
-    policy("rules.* cannot be *.", KIND, {"image": {"canEdit": 1}}),
     # -- of the rest
     Known(
         "The booking ends before it starts.",
@@ -233,7 +221,6 @@ KNOWN = (
         {"cpuCoreRequest": 1, "taskGroup": "none"},
     ),
     Known("* cannot be *.", GRAMMAR, "PATCH", "/api/v1/scheduling-settings", {"stale-grace": "a"}),
-    Known("Unknown change *.", KIND, "POST", "/api/v1/what-if", {"changes": [{}]}),
     Known(
         "The name of a topology cannot be changed.",
         NAMES,

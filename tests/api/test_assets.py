@@ -56,7 +56,7 @@ def test_the_life_of_an_asset(api: Api, path: str, spec: Any) -> None:
         (COMPUTE, {"scope": "project", "projectId": "nobody"}, {}, 404, "meta.scopeId"),
         (COMPUTE, {"scope": "galaxy"}, {}, 400, "meta.scope"),
         (COMPUTE, {"name": "No"}, {}, 400, "name"),
-        (TEMPLATES, {}, {"numWorkers": 2}, 400, "spec.numWorkers"),
+        (TEMPLATES, {}, {"numWorkers": 2}, 400, "spec"),
         (ENVIRONMENTS, {}, {"image": "a\0"}, 400, "spec.image"),
     ],
 )

@@ -188,3 +188,31 @@ def test_sql_and_shell_in_every_text_are_only_text(api: Api) -> None:
     for path in (f"/api/v1/workloads/{nasty}", f"{PROJECTS}/{nasty}", f"/api/v1/nodes/{nasty}"):
         assert api.http.get(path).status_code == 404
     assert api.get("/api/v1/workloads/count") == {"count": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"[" * 100_000, "It is nested too deep."),
+        (b'{"a":' * 100_000, "It is nested too deep."),
+        (b'{"name": "\xff"}', "Send JSON in UTF-8."),
+        (b'{"spec": {"backoffLimit": ' + b"9" * 5000 + b"}}", "A number in it has too many digits."),
+    ],
+)
+def test_a_body_that_cannot_be_read_says_why(quiet: Api, body: bytes, said: str) -> None:
+    for path in (TRAININGS, "/api/v1/asset/environment"):
+        answer = quiet.http.post(path, content=body, headers={"Content-Type": "application/json"})
+        told = answer.json()
+        assert (answer.status_code, told["message"], told["details"]) == (
+            400,
+            "The body cannot be read.",
+            said,
+        )
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_said_to_be_json(quiet: Api, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    answer = quiet.http.post(TRAININGS, content=b'{"projectName": "default"}', headers=headers)
+    assert answer.status_code == 400
+    assert "Content-Type: application/json" in answer.json()["message"]

@@ -98,7 +98,10 @@ def test_bad_bodies(quiet: Api, body: dict[str, Any], expected: str) -> None:
             b'{"name": "\\ud800"}',
             snapshot("400 bad-request: name must be valid Unicode text, not '\\ud800'."),
         ),
-        (b"1" * 5000, snapshot("400 bad-request: There was an error parsing the body")),
+        (
+            b"1" * 5000,
+            snapshot("400 bad-request: The body cannot be read. A number in it has too many digits."),
+        ),
     ],
 )
 def test_bodies_that_are_no_bodies(quiet: Api, raw: bytes, expected: str) -> None:

@@ -18,7 +18,6 @@ from pliant.model.rights import Place
 from pliant.wire.access import (
     ApplicationItem,
     ApplicationList,
-    AuditLog,
     Idp,
     KeyItem,
     KeyList,
@@ -28,6 +27,7 @@ from pliant.wire.access import (
     UserItem,
     UserMade,
 )
+from pliant.wire.audit import AuditLog
 from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.people import program
@@ -438,3 +438,33 @@ def test_records_older_than_they_are_kept_go(api: Api) -> None:
     at = max(record.at for _, record in api.stage.service.audited(0, 2**60))
     assert api.stage.store.prune_audit(at) == 0
     assert api.stage.store.prune_audit(at + 1) == 1
+
+
+def test_lists_of_people_and_rules_are_paged_and_filtered(api: Api) -> None:
+    for name in ("ada", "bea", "cleo"):
+        api.call("POST", "/api/v1/users", 201, json={"email": name})
+    first = api.get("/api/v1/users", limit=2, search="a", sortBy="username", sortOrder="desc")
+    assert [it["username"] for it in first["users"]] == ["bea", "ada"]
+    assert "next" not in first
+    page = api.get("/api/v1/users", limit=1, filterBy="createdAt>=2026-01-01")
+    assert (page["next"], len(page["users"])) == (1, 1)
+    assert api.get("/api/v1/users/count", filterBy="username=^b") == {"count": 1}
+    rules = "/api/v1/authorization/access-rules"
+    for role, name in ((5, "ada"), (8, "bea")):
+        body = {"subjectId": name, "subjectType": "user", "roleId": role, "scopeType": "tenant"}
+        api.call("POST", rules, 201, json=body)
+    found = api.get(rules, filterBy="roleId==8")["accessRules"]
+    assert [it["subjectName"] for it in found] == ["bea"]
+    assert api.get(f"{rules}/count", search="ada") == {"count": 1}
+    assert api.get(rules, offset=100)["accessRules"] == []
+    api.get("/api/v1/users", 400, filterBy="secret==1")
+
+
+def test_the_audit_takes_moments_as_everybody_else(api: Api) -> None:
+    api.call("POST", "/api/v1/users", 201, json={"email": "ada"})
+    log = "/api/v1/audit/log"
+    assert api.get(log, start="2026-01-01T00:00:00Z", end="2046-01-01T00:00:00+02:00")["total"] > 0
+    assert api.get(log, start="2046-01-01T00:00:00Z")["total"] == 0
+    assert api.get(log, start=0, end=1)["total"] == 0
+    told = api.get(log, 400, start="yesterday")
+    assert told["fields"][0]["field"] == "start"

@@ -1,10 +1,13 @@
 """Filters, order, pages and search, without a server."""
 
+from typing import Any
+
 import pytest
 from inline_snapshot import snapshot
 
 from pliant.api.listing import Listing, Window, compare, split_filter
 from pliant.control.errors import BadRequest
+from tests.api.conftest import Api
 
 ROWS = [
     {"name": "alpha", "gpus": 2.0, "elastic": True, "ended": None},
@@ -100,3 +103,31 @@ def test_unknown_fields_are_named() -> None:
 
 def test_a_truth_is_no_number() -> None:
     assert not compare(True, "==", "1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("createdAt>=2026-01-01T13:00:00+02:00", True),  # an hour before it, in letters an hour behind it
+        ("createdAt>=2026-01-01T12:00:01Z", False),
+        ("createdAt==2026-01-01T12:00:00Z", True),
+        ("createdAt!=2026-01-01T12:00:00.000+00:00", False),
+        ("createdAt<=2026-01-02", True),
+        ("completedAt<=2036-01-01T00:00:00Z", False),
+        ("completedAt!=2036-01-01T00:00:00Z", True),
+        ("completedAt==", True),
+        ("createdAt=^2026-01", True),
+        ("sinceAt>=2026-01-01T12:00:00Z", True),
+        ("sinceAt>=2026-01-01T12:00:01Z", False),
+    ],
+)
+def test_times_are_compared_as_times(wanted: str, found: bool) -> None:
+    row = {"createdAt": "2026-01-01T12:00:00.000Z", "completedAt": None, "sinceAt": 1_767_268_800_000}
+    listing: Listing[Any] = Listing({name: lambda it, name=name: it[name] for name in row})
+    assert bool(listing.matching([row], Window(0, 50, None, False, (wanted,), ""))) is found
+
+
+@pytest.mark.parametrize("wanted", ["banana", "2026-02-30", "12"])
+def test_what_is_no_time(quiet: Api, wanted: str) -> None:
+    told = quiet.get("/api/v1/workloads", 400, filterBy=f"createdAt>={wanted}")
+    assert told["details"] == "Give a time, for example 2026-01-31T12:00:00Z."

@@ -145,7 +145,9 @@ def test_a_part_is_changed(api: Api) -> None:
     ("policy", "field"),
     [
         ({"rules": {"imge": {"required": True}}}, "rules.imge"),
-        ({"rules": {"image": {"maximum": 1}}}, "rules.image.maximum"),
+        ({"rules": {"image": {"maximum": 1}}}, "rules.image"),
+        ({"rules": {"compute": {"gpuDeviceRequest": {"max": 1}}}}, "rules.compute.gpuDeviceRequest"),
+        ({"rules": {"numWorkers": {"max": 1}}}, "rules.numWorkers"),
         ({"rules": {"backoffLimit": {"max": "many"}}}, "rules.backoffLimit.max"),
         ({"rules": {"image": {"options": []}}}, "rules.image.options"),
         ({"rules": {"image": {"required": "yes"}}}, "rules.image.required"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pliant.api.errors import KINDS
+from pliant.api.paths_elsewhere import KINDS
 from pliant.api.repeats import BY_THEMSELVES, Repeats, takes_key
 from pliant.model.rights import SYSTEM, TENANT
 from tests.api.conftest import Api

@@ -1,11 +1,17 @@
 """Roles at scopes: what is left out, what is not there, what is refused, what is recorded."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from fastapi import APIRouter, FastAPI
 
 from pliant.api.app import ROUTERS
 from pliant.api.guard import check_routes, needs, needs_of
+from pliant.api.responses.workloads import Renderer
 from pliant.model.audit import AuditRecord
+from pliant.model.event import Event, EventKind
+from pliant.model.reason import Named, Reclaimed
 from pliant.model.rights import (
     DEPARTMENT,
     EDITOR,
@@ -202,3 +208,46 @@ def test_what_is_only_asked_is_not_recorded(api: Api) -> None:
     api.call("POST", f"{WORKLOADS}/trainings?dryRun=true", json=body)
     api.call("POST", "/api/v1/what-if", 400, json={})
     assert len(records(api)) == before
+
+
+def test_the_history_of_a_workload_names_nothing_of_other_projects(
+    api: Api, teams: dict[str, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Named("workload", "w-2", "secret-job", teams["b"].project, "team-b")
+    theirs, ours = (Named("project", teams[it].project, f"team-{it}", teams[it].project) for it in "ba")
+    why = Reclaimed(2000, other, theirs, "quota", 0, 2000, ours, 4000, 2000)
+    told = Event(
+        "w", 0, "scheduler", EventKind.RECLAIMED, why.text(0), why.code, why.numbers, names=why.names
+    )
+    monkeypatch.setattr("pliant.api.routes.workloads.history_of", lambda *_: [(1, told)])
+    mine = program(api, "mine", (PRACTITIONER.id, teams["a"]))
+    own = submitted(api, "team-a", mine)
+    for route in ("events", "history"):
+        path = f"{WORKLOADS}/{own}/{route}"
+        assert "secret-job" in str(api.get(path))
+        found = api.call("GET", path, headers=mine)
+        assert "secret-job" not in str(found) and "team-b" not in str(found), route
+        assert "team-a" in str(found)
+        hidden = api.call("GET", path, headers=mine, params={"search": "secret-job"})
+        assert not hidden.get("events", hidden.get("records"))
+
+
+class Views(dict[str, Any]):
+    """Of a board on which nothing holds GPUs."""
+
+    holding, places, pending = (), {}, ()  # type: ignore[var-annotated]
+
+
+def test_an_item_of_a_list_names_nothing_of_other_projects(api: Api, teams: dict[str, Place]) -> None:
+    own = submitted(api, "team-a", {})
+    board, now = api.stage.service.board, api.stage.service.now()
+    view = board.workloads[own]
+    other = Named("workload", "w-2", "secret-job", teams["b"].project, "team-b")
+    theirs, ours = (Named("project", teams[it].project, f"team-{it}", teams[it].project) for it in "ba")
+    why = Reclaimed(2000, other, theirs, "quota", 0, 2000, ours, 4000, 2000)
+    lost: Any = Views({own: replace(view, reason=why)})
+    all_seeing = Renderer(replace(board, workloads=lost), now, {}, False).read_by(lambda workload: True)
+    reader = all_seeing.read_by(lambda workload: True, lambda project: False)
+    assert "secret-job" in str(all_seeing.workload(view)) and b"secret-job" in all_seeing.encoded(view)
+    for told in (str(reader.workload(view)), reader.encoded(view).decode()):
+        assert "secret-job" not in told and "team-b" not in told and "team-a" in told

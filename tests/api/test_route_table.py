@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from jsonschema import Draft202012Validator, FormatChecker
 
 from pliant.api.responses.times import stamp
 from pliant.model.identity import Provider
 from tests.api.conftest import Api
-from tests.api.described import not_allowed
+from tests.api.described import not_allowed, operation_of
+from tests.api.published import ANSWERED, calls_of, is_moment, matches, misfits, read, reasons
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, stage
 
 TABLE = Path(__file__).with_name("route_table.txt")
 MISSING = (404, 405)
+CALLS = read(TABLE.with_name("published.txt"))
+FORMATS = FormatChecker()
+FORMATS.checks("date-time")(is_moment)
+KNOWN = reasons(TABLE.with_name("differences.txt"))
 
 
 def lines() -> Iterator[tuple[int, list[str]]]:
@@ -59,6 +65,20 @@ def filled(text: str, known: dict[str, str]) -> str:
     return text
 
 
+def misfit(http: TestClient, method: str, path: str, status: int, told: Any) -> str:
+    """What of an answer is not as it is described, or not as it is published and for no known reason."""
+    path = path.partition("?")[0]
+    described = http.app.openapi()  # type: ignore[attr-defined]
+    answered = operation_of(described, method, path)["responses"][str(status)]
+    if "content" in answered:
+        whole = {"components": described["components"], **answered["content"]["application/json"]["schema"]}
+        checker = Draft202012Validator(whole, format_checker=FORMATS)
+        if error := next(checker.iter_errors(told), None):
+            return f"the description does not allow what is answered: {error.message[:300]}"
+    found = [it for call in calls_of(CALLS, method, path, ANSWERED) for it in misfits(call, told)]
+    return next((it for it in found if not any(matches(pattern, it) for pattern in KNOWN)), "")
+
+
 def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
     """What is not as the line says; empty if nothing."""
     _, call, state, body, *rest = [*cells, "", ""]
@@ -90,9 +110,11 @@ def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
         return f"{answer.status_code}: {answer.text[:300]}"
     if body in ("html", "csv"):
         return "" if body in answer.headers["content-type"] else answer.headers["content-type"]
+    told = answer.json() if answer.content else None
+    if answer.is_success and (untold := misfit(http, method, path, answer.status_code, told)):
+        return untold
     if not rest[0]:
         return ""
-    told = answer.json()
     for entry in rest[0].split():
         member, _, kind = entry.partition(":")
         try:

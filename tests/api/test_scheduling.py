@@ -7,7 +7,7 @@ import pytest
 from pliant.api.auth import attempt_token
 from pliant.model.affinity import HOST
 from pliant.wire.cluster import NodeItem, SettingList, TopologyItem
-from pliant.wire.workload import EventList
+from pliant.wire.events import EventList
 from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, SECRET, until

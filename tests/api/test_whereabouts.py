@@ -236,7 +236,7 @@ def test_groups_and_their_levels(api: Api) -> None:
         ({"minGroups": 1}, "spec.subGroups and spec.minGroups need taskGroups."),
         (
             {"taskGroups": [{"name": "a"}], "numWorkers": 2},
-            "spec.taskGroups excludes numWorkers and masterSpec.",
+            "spec.taskGroups excludes numWorkers, minReplicas, maxReplicas and masterSpec.",
         ),
         (
             {"taskGroups": [{"name": "a", "replicaz": 2}]},

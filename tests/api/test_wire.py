@@ -10,7 +10,9 @@ from pliant.api.models import Received, answer_type, without_effect
 from pliant.wire import (
     access,
     assets,
+    audit,
     cluster,
+    events,
     history,
     job,
     measurements,
@@ -22,6 +24,7 @@ from pliant.wire import (
     server,
     session,
     submission,
+    supposing,
     trash,
     usage,
     workload,
@@ -30,8 +33,8 @@ from tests.api.conform import conform
 from tests.api.conftest import Api
 
 MODULES = (
-    access, assets, cluster, history, job, measurements, notices, organization, placing, questions, reports,
-    server, session, submission, trash, usage, workload,
+    access, assets, audit, cluster, events, history, job, measurements, notices, organization, placing,
+    questions, reports, server, session, submission, supposing, trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind

@@ -7,14 +7,12 @@ import pytest
 from pliant.control.ports import Kept
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.model.workload import Desired, Workload
+from pliant.wire.events import EventItem, EventList, RecordList
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.submission import Submitted
 from pliant.wire.workload import (
     BatchDone,
-    EventItem,
-    EventList,
     PodItem,
-    RecordList,
     WorkloadItem,
     WorkloadList,
 )

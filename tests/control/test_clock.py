@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pliant.control.clock import SteadyClock
+from pliant.control.clock import SteadyClock, stamp
 
 START = 1_700_000_000_000
 
@@ -77,3 +77,9 @@ def test_a_step_that_many_threads_see_is_taken_once(times: Times) -> None:
     met = False
     assert said == [START + 3_600_000] * 4
     assert clock.now() == START + 3_600_000
+
+
+def test_a_moment_is_written_as_the_standard_says() -> None:
+    assert stamp(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert stamp(-57_621_632_336_000 + 7) == "0144-01-16T23:01:04.007Z"
+    assert len(stamp(-62_135_596_800_000)) == len("0001-01-01T00:00:00.000Z")

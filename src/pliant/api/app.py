@@ -21,6 +21,7 @@ from pliant.api.repeats import Repeats
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     access,
+    access_keys,
     assets,
     audit,
     audit_log,
@@ -181,6 +182,7 @@ ROUTERS = (
     notices.router,
     email.router,
     identity.router,
+    access_keys.router,
     security.router,
     access.router,
     roles.router,

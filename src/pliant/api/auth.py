@@ -46,6 +46,11 @@ VOUCHED = "vouched"
 KEY = "plk_"
 """An access key as a token: this, its client id, `_`, its secret."""
 
+
+def token_of(client: str, secret: str) -> str:
+    return f"{KEY}{client}_{secret}"
+
+
 NAMED = 16
 """Digits of its hash by which a client names a key in the question for a proof."""
 

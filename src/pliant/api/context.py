@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pliant.api.auth import Authority
 from pliant.api.pace import AtOnce, Bounds, Pace
 from pliant.api.principal import Principal
+from pliant.api.redaction import sight_when_asked
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
@@ -77,7 +78,7 @@ class Context:
         renderer = self.rendering.last
         if renderer is None or not renderer.current(board, now, uses):
             renderer = self.rendering.last = Renderer(board, now, uses, self.authority.box, renderer)
-        return renderer.read_by(caller.inside)
+        return renderer.read_by(caller.inside, sight_when_asked(board, caller))
 
 
 DRY_RUN = "dryRun"

@@ -16,6 +16,7 @@ from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
 from pliant.api.examples import illustrate
 from pliant.api.models import answer_type
+from pliant.api.paths_elsewhere import KINDS
 from pliant.api.repeats import BY_THEMSELVES, takes_key
 from pliant.api.responses.encoding import ANSWERED, SCHEMA
 from pliant.api.responses.reference import reference_page
@@ -134,8 +135,8 @@ _BY: Mapping[str, tuple[str, ...]] = {"name": ("name",), "kind": ("type",)}
 """The same for a parameter of that name."""
 
 _ALSO = {
-    **{f"/api/v1/workloads/{kind}": "/api/v1/workloads" for kind in errors.KINDS},
-    **{f"/api/v1/workload-templates/{kind}": "/api/v1/workload-templates" for kind in errors.KINDS},
+    **{f"/api/v1/workloads/{kind}": "/api/v1/workloads" for kind in KINDS},
+    **{f"/api/v1/workload-templates/{kind}": "/api/v1/workload-templates" for kind in KINDS},
     "/api/v1/workloads/{identity}/exec": "/api/v1/exec",
     "/api/v1/workloads/{identity}/exec/port": "/api/v1/exec",
 }

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pliant.api.paths_elsewhere import missing_path, set_elsewhere
 from pliant.api.responses.encoding import encode
 from pliant.control.errors import (
     BadRequest,
@@ -187,10 +188,16 @@ _SECRET = re.compile(r"(?i)password|secret|token")
 """In the name of a field: its value is not repeated."""
 
 
+CHANGES = "changes"
+"""The one list of a body whose entries are of several kinds."""
+
+
 def _path(location: Sequence[int | str]) -> str:
     """('body', 'spec', 'nodePools', 0) -> 'spec.nodePools[0]'."""
-    path = ""
-    for part in location[1:]:
+    path, parts = "", [*location[1:]]
+    if parts[:1] == [CHANGES] and len(parts) > 2:
+        del parts[2]  # the kind, by which it was read
+    for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
 
@@ -208,8 +215,13 @@ def sentence(error: Mapping[str, Any]) -> str:
     if kind == "json_invalid":
         return f"The body is not JSON: {context.get('error', 'it cannot be read')}."
     where = _where(location)
+    if location == ("body",) and isinstance(error.get("input"), bytes):
+        return "The body is not taken for JSON: send the header Content-Type: application/json."
     if kind == "value_error":
         return f"{where}: {context['error']}"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        kinds = "submit, end, add-nodes, drain, remove, fail, quota, limit, weight or priority"
+        return f"{where}.kind must be {kinds}, not {str(context.get('tag', 'left out'))[:60]!r}."
     empty = kind == "string_too_short" and context.get("min_length") == 1
     must = "must not be empty" if empty else _MUST.get(kind)
     if must is None:
@@ -243,73 +255,28 @@ def _refused(request: Request, error: Exception) -> Response:
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
-    if error.status_code in (404, 405) and (missing := _missing(request.method, request.url.path)):
+    if error.status_code in (404, 405) and (missing := missing_path(request.method, request.url.path)):
         return problem(404, *missing)
     if error.status_code == 404:
         return problem(404, f"There is no route {request.url.path}.", "See /api/docs for all routes.")
     if error.status_code == 405:
         path = request.url.path
-        hint = f"Use {headers.get('Allow', '')}."
-        if path.startswith(IDPS):
-            hint = _CLAIMS if path.endswith("/mappers") else _SET_ELSEWHERE
+        hint = set_elsewhere(path) or f"Use {headers.get('Allow', '')}."
         return problem(405, f"{request.method} {request.url.path} is not possible.", hint, headers=headers)
+    if error.status_code == 400:  # FastAPI tells why only in the cause
+        return problem(400, "The body cannot be read.", unreadable(error.__cause__))
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
-IDPS = "/api/v1/idps"
-_SET_ELSEWHERE = "The login provider is set in openid.yaml: see docs/reference/openid.md."
-_CLAIMS = (
-    "The claims groups, email and uid are set in openid.yaml: see docs/reference/openid.md. gid and "
-    "supplementaryGroups cannot be: a job has the groups that its account has on this machine."
-)
-
-_SUCCESSORS = (
-    (r"/api/v1/apps(/.*)?", "/api/v1/service-accounts"),
-    (r"/api/v1/user-applications(/.*)?", "/api/v1/access-keys"),
-    (r"/api/v1/administration/user-applications(/.*)?", "/api/v1/administration/access-keys"),
-    (r"/api/v1/clusters/[^/]+/nodes", "/api/v1/nodes"),
-    (r"/api/v1/authorization/roles(/.*)?", "/api/v2/authorization/roles"),
-    (r"/api/v1/asset/workload-template(/.*)?", "/api/v1/workload-templates"),
-)
-"""Paths that Run:ai 3.0 removed and Pliant never had, and what took their place."""
-
-_NOT_HERE = (
-    (
-        r"/api/v1/slack(/.*)?",
-        "Pliant sends nothing to Slack itself.",
-        "Use a webhook: POST /api/v1/notifications.",
-    ),
-    (
-        r"/v1/k8s/setting(/.*)?",
-        "The settings of the cluster have another path here.",
-        "Use /api/v1/scheduling-settings.",
-    ),
-    (
-        r"/api/v1/authorization/settings",
-        "The settings of logins have another path here.",
-        "Use /api/v1/security/settings.",
-    ),
-)
-"""Paths of Run:ai that mean nothing here, why, and what to use."""
-
-KINDS = ("trainings", "workspaces", "distributed", "inferences")
-_KIND = re.compile(r"/api/v[12]/workloads/([a-z][a-z-]*)(/[^/]+(/(suspend|resume|revisions))?)?")
-
-
-def _missing(method: str, path: str) -> tuple[str, str] | None:
-    """What to say of a path that was there once, or of a kind of workloads that there is not."""
-    for pattern, successor in _SUCCESSORS:
-        if re.fullmatch(pattern, path):
-            return f"{path} was removed in Run:ai 3.0.", f"Use {successor}."
-    for pattern, why, instead in _NOT_HERE:
-        if re.fullmatch(pattern, path):
-            return why, instead
-    kind = _KIND.fullmatch(path)
-    if kind is None or kind[1] in (*KINDS, "batch", "count"):
-        return None
-    if method != "POST" and kind[2] is None:
-        return None
-    return f"There is no kind of workloads {kind[1][:60]!r}.", f"The kinds are {', '.join(KINDS)}."
+def unreadable(cause: BaseException | None) -> str:
+    """What is wrong with a body that is no JSON that could be read."""
+    if isinstance(cause, RecursionError):
+        return "It is nested too deep."
+    if isinstance(cause, UnicodeError):
+        return "Send JSON in UTF-8."
+    if isinstance(cause, ValueError):
+        return "A number in it has too many digits." if "digits" in str(cause) else "Send JSON."
+    return "Send JSON in UTF-8, and no encoding of it."
 
 
 def _stale(request: Request, error: Exception) -> Response:

@@ -62,6 +62,10 @@ _SUBMISSION = {
     "spec": {"image": "ubuntu:24.04", "command": "python train.py", "compute": {"gpuDevicesRequest": 1}},
 }
 _KEPT = {"name": "two-gpus", "scope": "project", "projectId": "4500003"}
+_POLICY = {
+    "meta": {"scope": "project", "projectId": "4500003"},
+    "policy": {"rules": {"compute": {"gpuDevicesRequest": {"max": 2}}}},
+}
 REQUESTS: Mapping[str, Any] = {
     "Submission": _SUBMISSION,
     "Inference": {**_SUBMISSION, "spec": {**_SUBMISSION["spec"], "servingPort": {"container": 8000}}},  # type: ignore[dict-item]
@@ -99,10 +103,13 @@ REQUESTS: Mapping[str, Any] = {
     "EnvironmentChange": {"spec": {"image": "ubuntu:26.04"}},
     "ComputeChange": {"spec": {"gpuDevicesRequest": 1}},
     "TemplateChange": {"spec": {"image": "ubuntu:26.04"}},
-    "PolicyRequest": {
-        "meta": {"scope": "project", "projectId": "4500003"},
-        "policy": {"rules": {"compute": {"gpuDevicesRequest": {"max": 2}}}},
-    },
+    "DistributedTemplateRequest": {"meta": _KEPT, "spec": {"image": "ubuntu:24.04", "numWorkers": 2}},
+    "DistributedTemplateChange": {"spec": {"numWorkers": 4}},
+    "InferenceTemplateRequest": {"meta": _KEPT, "spec": {"image": "ubuntu:24.04"}},
+    "InferenceTemplateChange": {"spec": {"image": "ubuntu:26.04"}},
+    "PolicyRequest": _POLICY,
+    "DistributedPolicyRequest": _POLICY,
+    "InferencePolicyRequest": _POLICY,
     "ReportRequest": {"name": "november", "start": "2026-11-01T00:00:00Z", "end": "2026-11-26T00:00:00Z"},
     "RuleRequest": {"roleId": 5, "subjectId": "anna", "subjectType": "user", "scopeType": "tenant"},
     "RoleRequest": {

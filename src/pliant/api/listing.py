@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Query
 from pydantic import Field
 
+from pliant.api.responses.times import instant
 from pliant.control.errors import BadRequest
 
 T = TypeVar("T")
@@ -16,6 +17,10 @@ Value = str | int | float | bool | None
 
 OPERATORS = ("==", "!=", "<=", ">=", "=@", "!@", "=^", "=$")
 """Equal, not equal, at most, at least, contains, does not contain, begins with, ends with."""
+
+COMPARING = OPERATORS[:4]
+_DAY = "(1[0-9]|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3})?(Z|[+-](0[0-9]|1[0-4]):00)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +46,21 @@ class Listing(Generic[T]):
 
     fields: Mapping[str, Callable[[T], Value]]
     searched: tuple[str, ...] = ("name",)  # fields in which `search` looks, without regard to case
+    most: int = 500  # entries of one page
+    usual: int = 50  # if nothing else is asked for
 
     @property
     def asked(self) -> Callable[..., Awaitable[Window]]:
         """What FastAPI asks for the window; the description tells the fields."""
         names: list[Any] = sorted(self.fields)
-        operators = "|".join(map(re.escape, OPERATORS))
         any_of_them: Any = Field(json_schema_extra={"enum": names})
-        pattern = f"^({'|'.join(names)})({operators})"
-        like_that: Any = Field(json_schema_extra={"pattern": pattern, "examples": [f"{names[0]}==a1"]})
+        shown = next(name for name in names if not name.endswith("At"))
+        pattern = f"^({'|'.join(map(_like, names))})"
+        like_that: Any = Field(json_schema_extra={"pattern": pattern, "examples": [f"{shown}==a1"]})
 
         async def window(
             offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
-            limit: Annotated[int, Query(ge=1, le=500)] = 50,
+            limit: Annotated[int, Query(ge=1, le=self.most)] = self.usual,
             sort_by: Annotated[Annotated[str, any_of_them] | None, Query(alias="sortBy")] = None,
             sort_order: Annotated[Literal["asc", "desc"], Query(alias="sortOrder")] = "asc",
             filter_by: Annotated[
@@ -116,7 +123,19 @@ class Listing(Generic[T]):
     def _test(self, text: str) -> Callable[[T], bool]:
         name, operator, wanted = split_filter(text)
         get = self._field(name, "filterBy")
+        if name.endswith("At") and operator in COMPARING and wanted:
+            when = _moment(name, wanted)
+            return lambda entry: compare_times(get(entry), operator, when)
         return lambda entry: compare(get(entry), operator, wanted)
+
+
+def _like(name: str) -> str:
+    """What filters by a field look like, as a regular expression."""
+    operators = "|".join(map(re.escape, OPERATORS))
+    if not name.endswith("At"):
+        return f"{name}({operators})"
+    others = "|".join(map(re.escape, OPERATORS[len(COMPARING) :]))
+    return f"{name}(({others})|({'|'.join(COMPARING)})({_DAY}(T{_CLOCK})?)?$)"
 
 
 def cut(name: str, found: Sequence[T], window: Window, render: Callable[[T], Any]) -> dict[str, Any]:
@@ -139,6 +158,25 @@ def split_filter(text: str) -> tuple[str, str, str]:
         )
     at, operator = min(places)
     return text[:at], operator, text[at + len(operator) :]
+
+
+def _moment(name: str, wanted: str) -> int:
+    try:
+        return instant(wanted)
+    except (ValueError, OverflowError):
+        raise BadRequest(
+            f"filterBy: {name} cannot be compared with {wanted[:60]!r}.",
+            "Give a time, for example 2026-01-31T12:00:00Z.",
+            field="filterBy",
+        ) from None
+
+
+def compare_times(value: Value, operator: str, wanted: int) -> bool:
+    """`wanted` in ms since the epoch; `value` as well, or in RFC 3339, or None: it has not happened."""
+    if value is None or value == "":
+        return operator == "!="
+    ms = instant(value) if isinstance(value, str) else value
+    return {"==": ms == wanted, "!=": ms != wanted, "<=": ms <= wanted, ">=": ms >= wanted}[operator]
 
 
 def compare(value: Value, operator: str, wanted: str) -> bool:

@@ -5,6 +5,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -31,8 +32,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from pliant.wire.limits import Length, Looks, NoEffect, Range
-from pliant.wire.together import TOGETHER, AtLeastOne, Both, NotBoth, Together
+from pliant.api.policy_rules import schema_of_rules
+from pliant.wire.limits import Length, Looks, NoEffect, Range, RulesOf
+from pliant.wire.together import TOGETHER, AtLeastOne, Both, Needs, NotBoth, Together
 
 _Annotated: Any = Annotated  # with types that are known at run time only
 
@@ -117,6 +119,9 @@ def _made(hint: Any, model: Callable[[type], Any]) -> Any:
         )
     if type(None) in parts:
         return functools.reduce(operator.or_, (_made(part, model) for part in parts))
+    if origin is UnionType:  # of types that one word tells apart
+        union = functools.reduce(operator.or_, (_made(part, model) for part in parts))
+        return _Annotated[union, Field(discriminator="kind")]
     if origin in (list, dict):
         return origin[tuple(_made(part, model) for part in parts)]
     return hint
@@ -131,6 +136,8 @@ def _one_of(rule: Together) -> list[dict[str, Any]]:
     """Of these one must hold."""
     if isinstance(rule, AtLeastOne):
         return [_said(name) for name in rule.names]
+    if isinstance(rule, Needs):
+        return [_unsaid(rule.name), *map(_said, rule.one)]
     if isinstance(rule, NotBoth):
         return [_unsaid(rule.first), _unsaid(rule.second)]
     if isinstance(rule, Both):
@@ -150,14 +157,19 @@ _NOTHING: list[Any] = [None, "", [], {}]
 
 
 def _said(name: str) -> dict[str, Any]:
-    return {"required": [name], "properties": {name: {"not": {"enum": _NOTHING}}}}
+    """`a.b` is the field b of the field a."""
+    first, _, rest = name.partition(".")
+    return {"required": [first], "properties": {first: _said(rest) if rest else {"not": {"enum": _NOTHING}}}}
 
 
 def _unsaid(name: str) -> dict[str, Any]:
-    return {"properties": {name: {"enum": _NOTHING}}}
+    first, _, rest = name.partition(".")
+    return {"properties": {first: _unsaid(rest) if rest else {"enum": _NOTHING}}}
 
 
-def _bounded(bound: Range | Length | Looks | NoEffect, kind: Any) -> Any:
+def _bounded(bound: Range | Length | Looks | NoEffect | RulesOf, kind: Any) -> Any:
+    if isinstance(bound, RulesOf):
+        return Field(json_schema_extra=schema_of_rules(bound.kind))
     if isinstance(bound, Looks):
         return Field(json_schema_extra=looks(bound))
     if isinstance(bound, NoEffect):

@@ -18,7 +18,8 @@ from fastapi import Response
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.api.errors import KINDS, refusal
+from pliant.api.errors import refusal
+from pliant.api.paths_elsewhere import KINDS
 from pliant.api.vault import Vault
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, Refused

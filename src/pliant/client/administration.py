@@ -10,9 +10,9 @@ from pliant.client.transport import Query, Stream, Transport, segment
 
 if TYPE_CHECKING:
     from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, TopologyItem
+    from pliant.wire.events import EventItem
     from pliant.wire.organization import OrgUnitItem
     from pliant.wire.server import Doctor, ServerItem
-    from pliant.wire.workload import EventItem
 
 PAGE = 500
 """Entries asked for at once; the server's maximum."""

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pliant.client.jobs import Jobs
     from pliant.client.session import Exec, TaskInput
     from pliant.client.watch import Change
+    from pliant.wire.events import EventItem
     from pliant.wire.history import HistoryEntry
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.submission import AnySubmission, Submitted
     from pliant.wire.trash import FolderItem, KeptItem
     from pliant.wire.workload import (
-        EventItem,
         Outcome,
         PodItem,
         ProgressHistory,

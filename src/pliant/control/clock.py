@@ -34,4 +34,4 @@ class SteadyClock:
 def stamp(ms: int) -> str:
     """RFC 3339 in UTC with milliseconds: 1700000000123 -> '2023-11-14T22:13:20.123Z'."""
     moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    return f"{moment.isoformat()[:19]}.{ms % 1000:03d}Z"  # strftime writes the year 143 with three digits

@@ -3,7 +3,8 @@
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
 from pliant.wire.limits import Count, Length, Looks, Text
-from pliant.wire.shapes import RoleName, UserName
+from pliant.wire.shapes import RoleName, Stamp, UserName
+from pliant.wire.workload import Page
 
 Name = Annotated[str, Length(255, least=2, word=True)]
 Password = Annotated[str, Length(255, least=8)]
@@ -13,18 +14,17 @@ class UserItem(TypedDict):
     id: str
     username: str
     isLocal: bool
-    createdAt: str
+    createdAt: Stamp
     createdBy: str
-    updatedAt: str
-    lastLogin: str | None
+    updatedAt: Stamp
+    lastLogin: Stamp | None
     enabled: bool
     account: str | None
     groups: list[str]  # which the login provider named at the last login
     email: str | None  # the same
 
 
-class UserList(TypedDict):
-    next: str | None
+class UserList(Page):
     users: list[UserItem]
 
 
@@ -33,6 +33,8 @@ class UserRequest(TypedDict, total=False):
 
     email: Required[UserName]
     account: Annotated[str, Length(64, word=True)]
+    resetPassword: Literal[True]  # there are no other users
+    notify: Literal[False]  # its password is told in the answer only
 
 
 class UserMade(TypedDict):
@@ -69,10 +71,10 @@ class ApplicationItem(TypedDict):
     id: str
     name: str
     clientId: str
-    createdAt: str
+    createdAt: Stamp
     createdBy: str
-    updatedAt: str
-    lastLogin: str | None
+    updatedAt: Stamp
+    lastLogin: Stamp | None
     enabled: bool
     account: str | None
     clientSecret: NotRequired[str]  # once, when it is made
@@ -97,9 +99,9 @@ class KeyItem(TypedDict):
     id: str
     name: str
     clientId: str
-    createdAt: str
-    lastLogin: str | None
-    expiresAt: str | None
+    createdAt: Stamp
+    lastLogin: Stamp | None
+    expiresAt: Stamp | None
     only: str
     createdBy: str
     clientSecret: NotRequired[str]
@@ -123,6 +125,10 @@ class RuleRequest(TypedDict, total=False):
     clusterId: str
 
 
+class RuleStatus(TypedDict):
+    phase: Literal["Ready", "NotReady"]  # not ready: it does nothing now
+
+
 class RuleItem(TypedDict):
     id: str
     subjectId: str
@@ -131,14 +137,14 @@ class RuleItem(TypedDict):
     roleId: int
     roleName: str
     scopeId: str
-    scopeType: str
+    scopeType: Annotated[str, Looks(words=("tenant", "department", "project"))]
     scopeName: str
-    createdAt: str
-    updatedAt: str
-    deletedAt: str | None
+    createdAt: Stamp
+    updatedAt: Stamp
+    deletedAt: Stamp | None
     createdBy: str
     tenantId: int  # there is one
-    status: dict[str, str]  # phase: Ready, always
+    status: RuleStatus
 
 
 class RuleSubject(TypedDict):
@@ -180,8 +186,7 @@ class RulesBatch(TypedDict):
     action: Literal["delete", "validate_delete"]
 
 
-class RuleList(TypedDict):
-    next: str | None
+class RuleList(Page):
     accessRules: list[RuleItem]
 
 
@@ -220,9 +225,9 @@ class RoleItem(TypedDict):
     permissionSets: list[RoleSet]  # of a custom one
     permissions: list[RolePermission]
     kubernetesPermissions: None  # roles give nothing on a cluster itself
-    createdAt: str | None  # None: it is built in
+    createdAt: Stamp | None  # None: it is built in
     createdBy: str
-    updatedAt: str | None
+    updatedAt: Stamp | None
 
 
 class RoleList(TypedDict):
@@ -255,39 +260,6 @@ class PermittedScope(TypedDict):
 
 class PermittedScopes(TypedDict):
     scopes: list[PermittedScope]
-
-
-class ChangeItem(TypedDict):
-    field: str
-    before: str
-    after: str
-
-
-class AuditItem(TypedDict):
-    id: str
-    timestamp: str
-    subject: str
-    subject_type: str
-    subject_id: str
-    source_ip: str
-    via: str
-    action: str
-    permission: str
-    http_method: str
-    url: str
-    entity_type: str
-    entity_name: str
-    entity_id: str
-    result: str
-    http_status_code: int
-    request_id: str
-    changes: list[ChangeItem]
-
-
-class AuditLog(TypedDict):
-    total: int
-    next: int | None
-    audit_logs: list[AuditItem]
 
 
 class SecuritySetting(TypedDict):

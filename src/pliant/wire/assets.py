@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, Text, Unused, Word
+from pliant.wire.limits import Length, Looks, Name, RulesOf, Text, Unused, Word
 from pliant.wire.server import ComplianceIssue, PolicyOf
-from pliant.wire.shapes import Label
+from pliant.wire.shapes import Label, Stamp
 from pliant.wire.submission import (
     Compute,
     DistributedSpec,
@@ -17,13 +17,13 @@ from pliant.wire.submission import (
 )
 from pliant.wire.workload import Page
 
-ScopeWord = Literal["tenant", "system", "department", "project"]
+ScopeWord = Literal["tenant", "system", "cluster", "department", "project"]
 Kinds = Literal["trainings", "workspaces", "distributed", "inferences"]
 About = Annotated[str, Length(250)]
 
 
 class Meta(TypedDict, total=False):
-    """For whom it is: without a scope for all; `system` is another word for the tenant."""
+    """For whom it is: without a scope for all; `system` and `cluster` are other words for the tenant."""
 
     name: Required[Label]
     description: About | None
@@ -32,6 +32,10 @@ class Meta(TypedDict, total=False):
     scopeId: Word | None  # id or name of the department or project
     departmentId: Word | None
     projectId: Word | None
+    clusterId: Word | None  # the one that there is
+    autoDelete: Unused
+    private: Unused
+    workloadSupportedTypes: Unused
 
 
 class Environment(TypedDict, total=False):
@@ -40,6 +44,24 @@ class Environment(TypedDict, total=False):
     args: Annotated[str, Length(2**16)]
     environmentVariables: Annotated[list[Variable], Length(10_000)]
     workingDir: Word
+    allowPrivilegeEscalation: Unused
+    capabilities: Unused
+    connections: Unused
+    createHomeDir: Unused
+    hostIpc: Unused
+    hostNetwork: Unused
+    imagePullPolicy: Unused
+    overrideUidGidInWorkspace: Unused
+    probes: Unused
+    readOnlyRootFilesystem: Unused
+    runAsGid: Unused
+    runAsNonRoot: Unused
+    runAsUid: Unused
+    seccompProfileType: Unused
+    stdin: Unused
+    supplementalGroups: Unused
+    tty: Unused
+    uidGidSource: Unused
 
 
 class EnvironmentRequest(TypedDict):
@@ -97,13 +119,21 @@ class NfsRequest(TypedDict):
     spec: NfsVolume
 
 
-class TemplateSpec(DistributedSpec, InferenceSpec, total=False):
-    """Of any kind of workloads; what a kind does not know is refused when it is used."""
-
-
 class TemplateRequest(TypedDict):
+    """Of trainings or workspaces."""
+
     meta: Meta
-    spec: TemplateSpec
+    spec: Spec
+
+
+class DistributedTemplateRequest(TypedDict):
+    meta: Meta
+    spec: DistributedSpec
+
+
+class InferenceTemplateRequest(TypedDict):
+    meta: Meta
+    spec: InferenceSpec
 
 
 class AssetChange(TypedDict, total=False):
@@ -121,7 +151,15 @@ class ComputeChange(AssetChange, total=False):
 
 
 class TemplateChange(AssetChange, total=False):
-    spec: TemplateSpec
+    spec: Spec
+
+
+class DistributedTemplateChange(AssetChange, total=False):
+    spec: DistributedSpec
+
+
+class InferenceTemplateChange(AssetChange, total=False):
+    spec: InferenceSpec
 
 
 class PasswordChange(AssetChange, total=False):
@@ -144,19 +182,22 @@ class NfsChange(AssetChange, total=False):
     spec: NfsVolume
 
 
+Scoped = Annotated[str, Looks(words=("tenant", "department", "project"))]
+
+
 class AssetMeta(TypedDict):
     id: str
     name: str
     kind: str
     description: str
-    scope: str
-    scopeType: str
+    scope: Scoped
+    scopeType: Scoped
     scopeId: str | None
     departmentId: str | None
     projectId: str | None
     createdBy: str
-    createdAt: str
-    updatedAt: str
+    createdAt: Stamp
+    updatedAt: Stamp
 
 
 class Runnable(TypedDict):
@@ -192,20 +233,45 @@ class PolicyMeta(TypedDict, total=False):
     scope: ScopeWord
     departmentId: Word | None
     projectId: Word | None
-    name: Word | None
-    clusterId: Word | None
+    clusterId: Word | None  # the one that there is
+    name: Unused
 
 
 class PolicyBody(TypedDict, total=False):
     """Both have the shape of a workload's spec; a rule stands where a value would stand."""
 
     defaults: Spec
-    rules: dict[str, Any]
+    rules: Annotated[dict[str, Any], RulesOf(Spec)]
+
+
+class DistributedPolicyBody(TypedDict, total=False):
+    defaults: DistributedSpec
+    rules: Annotated[dict[str, Any], RulesOf(DistributedSpec)]
+
+
+class InferencePolicyBody(TypedDict, total=False):
+    defaults: InferenceSpec
+    rules: Annotated[dict[str, Any], RulesOf(InferenceSpec)]
 
 
 class PolicyRequest(TypedDict):
+    """Of trainings or workspaces."""
+
     meta: PolicyMeta
     policy: PolicyBody
+
+
+class DistributedPolicyRequest(TypedDict):
+    meta: PolicyMeta
+    policy: DistributedPolicyBody
+
+
+class InferencePolicyRequest(TypedDict):
+    meta: PolicyMeta
+    policy: InferencePolicyBody
+
+
+AnyPolicy = PolicyRequest | DistributedPolicyRequest | InferencePolicyRequest
 
 
 class PolicyItem(TypedDict):
@@ -213,6 +279,7 @@ class PolicyItem(TypedDict):
 
     meta: AssetMeta
     policy: dict[str, Any]
+    notices: list[str]  # to a request that keeps it: what of it has no effect
 
 
 class PolicyEntry(PolicyItem):

@@ -1,10 +1,14 @@
 """Machines: clusters, nodes, node pools, topologies, and what is set about scheduling."""
 
-from typing import Annotated, Any, Literal, Required, TypedDict
+from typing import Annotated, Literal, Required, TypedDict
 
 from pliant.wire.limits import Length, Looks, Range, Unused, Word
-from pliant.wire.shapes import LABEL_KEY, Duration, Label, LabelKey, LabelValue, Moment, PlacedLabel
+from pliant.wire.shapes import LABEL_KEY, Duration, Label, LabelKey, LabelValue, Moment, PlacedLabel, Stamp
 from pliant.wire.workload import Page
+
+
+class ClusterStatus(TypedDict):
+    state: Literal["Connected"]
 
 
 class ClusterItem(TypedDict):
@@ -14,9 +18,9 @@ class ClusterItem(TypedDict):
     name: str
     version: str
     tenantId: int  # there is one
-    createdAt: str
+    createdAt: Stamp
     domain: str | None
-    status: dict[str, str]  # state
+    status: ClusterStatus
 
 
 class StrayItem(TypedDict):
@@ -54,7 +58,7 @@ class Condition(TypedDict):
 class NodeTaint(TypedDict):
     key: str
     value: str
-    effect: str
+    effect: Annotated[str, Looks(words=("NoSchedule", "PreferNoSchedule", "NoExecute"))]
 
 
 class NodeItem(TypedDict):
@@ -62,11 +66,11 @@ class NodeItem(TypedDict):
 
     id: str
     name: str
-    status: str  # Ready | NotReady | Unknown
+    status: Literal["Ready", "NotReady"]
     nodePool: str
     clusterUuid: str
-    createdAt: str
-    updatedAt: str
+    createdAt: Stamp
+    updatedAt: Stamp
     gpuInfo: GpuInfo | None  # null: it has none
     conditions: list[Condition]
     taints: list[NodeTaint]
@@ -78,7 +82,7 @@ class NodeItem(TypedDict):
     cpuAllocated: float
     memoryBytes: int
     memoryAllocated: int
-    maintenanceUntil: str | None  # null: it is not under maintenance
+    maintenanceUntil: Stamp | None  # null: it is not under maintenance
     bookedGpus: int  # by reservations that have begun
     gpus: list[GpuItem]
 
@@ -144,6 +148,21 @@ class PoolChange(PoolPart, total=False):
     labelValue: PlacedLabel
 
 
+_PACKING = Looks(words=("binpack", "spread"))
+
+
+class StrategiesItem(TypedDict):
+    cpu: Annotated[str, _PACKING]
+    gpu: Annotated[str, _PACKING]
+    # ours
+    device: Annotated[str, _PACKING]
+
+
+class PoolSchedulingItem(TypedDict):
+    placementStrategy: StrategiesItem
+    minGuaranteedRuntime: str  # "2m"; "0": none
+
+
 class NodePoolItem(TypedDict):
     """An entry of GET /api/v1/node-pools."""
 
@@ -152,9 +171,9 @@ class NodePoolItem(TypedDict):
     labelKey: str | None
     labelValue: str | None
     isDefault: bool
-    phase: str
-    placementStrategy: dict[str, str]  # cpu, gpu, ours device: binpack | spread
-    schedulingConfiguration: dict[str, Any]  # minGuaranteedRuntime "2m" or seconds
+    phase: Literal["Ready", "Empty"]
+    placementStrategy: StrategiesItem
+    schedulingConfiguration: PoolSchedulingItem
     networkTopologyName: str | None
     # ours
     minRuntimeSeconds: float | None
@@ -193,15 +212,15 @@ class BookingItem(TypedDict):
     kind: str  # reservation | maintenance
     projectId: str | None
     projectName: str | None
-    start: str
-    end: str
+    start: Stamp
+    end: Stamp
     status: str  # Planned | Active | Ended
     gpus: int
     lackingGpus: int  # of nodes that are gone or not ready
     places: list[BookingPlace]
     comment: str | None
     createdBy: str | None
-    createdAt: str
+    createdAt: Stamp
 
 
 class BookingList(TypedDict):
@@ -269,5 +288,5 @@ class Telemetry(TypedDict):
     """How much of something there is now, in the groups that were asked for."""
 
     type: str
-    timestamp: str
+    timestamp: Stamp
     values: list[TelemetryValue]

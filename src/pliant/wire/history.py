@@ -2,6 +2,7 @@
 
 from typing import NotRequired, TypedDict
 
+from pliant.wire.shapes import Stamp
 from pliant.wire.workload import Outcome
 
 
@@ -11,8 +12,8 @@ class AttemptEntry(TypedDict):
     task: str
     attempt: int  # from 1
     node: str
-    startedAt: str | None
-    endedAt: str | None
+    startedAt: Stamp | None
+    endedAt: Stamp | None
     gpus: float  # that it held last
     gpuHours: float
     exitCode: int | None  # None until it has ended, and where it was lost
@@ -31,8 +32,8 @@ class HistoryEntry(TypedDict):
     name: str
     projectName: str
     submittedBy: str
-    submittedAt: str
-    completedAt: str | None
+    submittedAt: Stamp
+    completedAt: Stamp | None
     waitedSeconds: int
     gpus: float  # that the last attempts of its tasks held
     attempts: int

@@ -61,3 +61,10 @@ class NoEffect:
 
 
 Unused = Annotated[Any, NoEffect()]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesOf:
+    """A tree with the fields of a type, with a rule of a policy where a value would stand."""
+
+    kind: type

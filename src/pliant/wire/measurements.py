@@ -2,10 +2,12 @@
 
 from typing import NotRequired, TypedDict
 
+from pliant.wire.shapes import Stamp
+
 
 class MeasuredValue(TypedDict):
     value: str  # a number
-    timestamp: str  # the end of the time of which it is the mean
+    timestamp: Stamp  # the end of the time of which it is the mean
 
 
 class MeasuredGroup(TypedDict):
@@ -24,7 +26,7 @@ class Measurement(TypedDict):
 
 
 class HistogramValue(TypedDict):
-    timestamp: str
+    timestamp: Stamp
     data: dict[str, str]  # how many, by range
 
 

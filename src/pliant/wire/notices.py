@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, Required, TypedDict
 
 from pliant.wire.limits import Length, Looks, Name, PortNumber, Unused
-from pliant.wire.shapes import ABSOLUTE, CHANNEL, MAIL, MAIL_OR_ABSOLUTE
+from pliant.wire.shapes import ABSOLUTE, CHANNEL, MAIL, MAIL_OR_ABSOLUTE, Stamp
 
 EventWord = Literal["start", "end", "failure", "preemption", "idle"]
 
@@ -29,7 +29,7 @@ class NotificationItem(TypedDict):
     user: str | None  # null: all users' jobs
     on: list[str]
     pending: int  # what is still to be told
-    createdAt: str
+    createdAt: Stamp
     createdBy: str
 
 
@@ -136,7 +136,7 @@ class SubscriptionItem(TypedDict):
     id: str
     events: list[EventTypes]
     channels: list[str]
-    createdAt: str
+    createdAt: Stamp
 
 
 class SubscriptionList(TypedDict):

@@ -1,9 +1,9 @@
 """Who owns quota: projects, departments, their quotas; priority classes and ranks."""
 
-from typing import Annotated, Any, Literal, Required, TypedDict
+from typing import Annotated, Literal, Required, TypedDict
 
 from pliant.wire.limits import Amount, Bound, Length, Looks, Range, Text, Unused, Word
-from pliant.wire.shapes import ClassName, Label
+from pliant.wire.shapes import ClassName, Label, Stamp
 from pliant.wire.workload import Page
 
 
@@ -112,13 +112,23 @@ class ResourceQuota(TypedDict):
     overQuotaWeight: float | None
 
 
+class GpuQuotaItem(TypedDict):
+    deserved: float
+    limit: float | None
+    overQuotaWeight: float | None
+
+
+class MemoryQuota(ResourceQuota):
+    units: Literal["MB"]
+
+
 class PoolQuota(TypedDict):
     """An entry of `resources` of projects and departments."""
 
-    nodePool: dict[str, str]  # {id, name}
-    gpu: ResourceQuota
+    nodePool: "Above"
+    gpu: GpuQuotaItem
     cpu: ResourceQuota  # millicores
-    memory: dict[str, Any]  # ResourceQuota with `units` MB
+    memory: MemoryQuota
     rank: str  # without spaces: MediumLow
     priority: str | None  # the same by its older name
     # ours
@@ -157,7 +167,7 @@ class Overpromise(TypedDict):
 
 
 class UnitStatus(TypedDict):
-    phase: str
+    phase: Literal["Ready"]
     namespace: str | None  # of a project
     nodePoolQuotaStatuses: list[QuotaStatus]
     quotaStatus: QuotaUse
@@ -167,6 +177,29 @@ class UnitStatus(TypedDict):
 class Above(TypedDict):
     id: str
     name: str
+
+
+class RulesItem(TypedDict):
+    """Seconds; null: no limit."""
+
+    interactiveJobTimeLimitSeconds: int | None
+    interactiveJobMaxIdleDurationSeconds: int | None
+    interactiveJobPreemptIdleDurationSeconds: int | None
+    trainingJobMaxIdleDurationSeconds: int | None
+    trainingJobTimeLimitSeconds: int | None
+
+
+class NodeTypesItem(TypedDict):
+    training: list[str]
+    workspace: list[str]
+
+
+class Totals(TypedDict):
+    """Over all pools; null: unlimited."""
+
+    gpuQuota: float
+    cpuQuota: float | None  # millicores
+    memoryQuota: float | None  # MB
 
 
 class OrgUnitItem(TypedDict):
@@ -180,13 +213,13 @@ class OrgUnitItem(TypedDict):
     parent: Above | None  # null: it is at the top
     requestedNamespace: str | None
     enforceRunaiScheduler: bool  # there is no other
-    createdAt: str
+    createdAt: Stamp
     resources: list[PoolQuota]
-    schedulingRules: dict[str, int | None]
+    schedulingRules: RulesItem
     defaultNodePools: list[str]
-    nodeTypes: dict[str, Any]
+    nodeTypes: NodeTypesItem
     status: UnitStatus
-    totalResources: dict[str, Any]
+    totalResources: Totals
     # ours
     departmentName: str
     fairShareGpus: float
@@ -202,12 +235,33 @@ class DepartmentList(Page):
     departments: list[OrgUnitItem]
 
 
+class Rank(TypedDict):
+    name: str
+    value: int
+    isDefault: bool
+
+
 class Ranks(TypedDict):
-    ranks: list[dict[str, Any]]
+    ranks: list[Rank]
+
+
+class OlderRanks(TypedDict):
+    """GET /api/v1/org-unit/priorities."""
+
+    priorities: list[Rank]
+
+
+class Priority(TypedDict):
+    id: str
+    name: str
+    value: int
+    source: Literal["system", "user"]
 
 
 class Priorities(TypedDict):
-    priorities: list[dict[str, Any]]
+    """GET /api/v1/workload-priorities."""
+
+    priorities: list[Priority]
 
 
 class PriorityClassRequest(TypedDict, total=False):
@@ -224,7 +278,7 @@ class PriorityClassItem(TypedDict):
     name: str
     value: int
     description: str
-    createdAt: str
+    createdAt: Stamp
 
 
 class PriorityClassList(TypedDict):

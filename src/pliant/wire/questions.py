@@ -2,8 +2,11 @@
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from pliant.wire.limits import Looks
-from pliant.wire.workload import EventItem, Reason
+from pliant.wire.events import EventItem
+from pliant.wire.limits import Length
+from pliant.wire.shapes import Stamp
+from pliant.wire.supposing import AnySupposed
+from pliant.wire.workload import Reason
 
 
 class PlacementItem(TypedDict):
@@ -59,7 +62,7 @@ class QueueEntry(TypedDict):
     project: str
     gpus: float
     reason: Reason | None
-    since: str
+    since: Stamp
     remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
     like: str | None  # the first of its kind, behind which it waits
     start: dict[str, Any] | None  # earliest, latest and how they are known, of those that were asked for
@@ -72,9 +75,9 @@ class Queue(TypedDict):
 
 
 class Supposition(TypedDict):
-    """Body of POST /api/v1/what-if: changes, each with its kind. Others of its fields depend on the kind."""
+    """Body of POST /api/v1/what-if."""
 
-    changes: Annotated[list[dict[str, Any]], Looks(entries=1)]
+    changes: Annotated[list[AnySupposed], Length(1000, least=1)]
 
 
 class WhatIfItem(TypedDict):

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, Required, TypedDict
 
 from pliant.wire.limits import Length, Looks, Name
+from pliant.wire.shapes import Stamp
 from pliant.wire.workload import Page
 
 Grouping = Literal["Nodepool", "Project", "Department", "Cluster"]
@@ -27,15 +28,15 @@ class ReportItem(TypedDict):
     id: str
     name: str
     description: str
-    start: str
-    end: str
-    groupBy: str
+    start: Stamp
+    end: Stamp
+    groupBy: Grouping
     filterBy: list[str]
-    createdAt: str
+    createdAt: Stamp
     createdBy: str
     tenantId: int  # there is one
     status: Literal["Pending", "Processing", "Ready", "Failed"]
-    statusUpdatedAt: str
+    statusUpdatedAt: Stamp
     statusMessage: str
 
 

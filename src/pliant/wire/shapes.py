@@ -45,3 +45,6 @@ GpuMemory = Annotated[
 Duration = Annotated[Word, Looks(r"^([0-9]{1,7}|([0-9]{1,7}(\.[0-9]{1,3})?(ms|s|m|h|d))+)$")]
 Moment = Annotated[Word, Looks(format="date-time")]
 """RFC 3339."""
+
+Stamp = Annotated[str, Looks(format="date-time")]
+"""The same in an answer: in UTC, with milliseconds."""

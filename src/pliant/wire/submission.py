@@ -19,7 +19,8 @@ from pliant.wire.limits import (
     Word,
 )
 from pliant.wire.placing import Nearness, NodeAffinity, PodAffinity, PodAntiAffinity, Preferred, Toleration
-from pliant.wire.shapes import Cores, GpuMemory, Label, Memory, Moment
+from pliant.wire.shapes import Cores, GpuMemory, Label, Memory, Moment, Stamp
+from pliant.wire.workload import Desired, Phase
 
 _PART = Looks(least=0.001, most=1, step=0.001)
 _PORTION = Annotated[Amount, _PART]
@@ -45,6 +46,7 @@ class Variable(Pair, total=False):
     """Of the environment: a plain value, or one of a credential."""
 
     credential: CredentialOf
+    description: Unused
     secret: Unused
     userCredential: Unused
     configMap: Unused
@@ -371,10 +373,10 @@ class Submitted(TypedDict):
     departmentId: str
     clusterId: str
     createdBy: str
-    createdAt: str
-    deletedAt: str | None
-    desiredPhase: str
-    actualPhase: str
+    createdAt: Stamp
+    deletedAt: Stamp | None
+    desiredPhase: Desired
+    actualPhase: Phase
     spec: dict[str, Any]
     # ours
     projectName: str

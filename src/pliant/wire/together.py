@@ -3,7 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pliant.wire import access, assets, cluster, notices, placing, questions, submission, usage, workload
+from pliant.wire import (
+    access,
+    assets,
+    cluster,
+    notices,
+    placing,
+    questions,
+    submission,
+    supposing,
+    usage,
+    workload,
+)
 from pliant.wire.shapes import ABSOLUTE, MAIL
 
 
@@ -27,6 +38,14 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """If `name` is said, one of the others is. `a.b` is the field b of the field a, here and above."""
+
+    name: str
+    one: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class With:
     """With one of these values of `name` (None: it is not said) all of `all` are said, one of `one` if it
     names any, none of `none`, and the fields of `looks` look like that."""
@@ -39,20 +58,33 @@ class With:
     looks: tuple[tuple[str, str], ...] = ()  # (field, pattern)
 
 
-Together = AtLeastOne | NotBoth | Both | With
+Together = AtLeastOne | NotBoth | Both | Needs | With
 
 _SPECS = (
     submission.Spec,
     submission.DistributedSpec,
     submission.InferenceSpec,
-    assets.TemplateSpec,
 )
 _SUBMISSIONS = (submission.Submission, submission.Distributed, submission.Inference)
 
+WORKERS = ("numWorkers", "minReplicas", "maxReplicas")
+"""What is said of equal workers, and of no groups."""
+
+_TENANT = ("tenant", "system", "cluster")
 _VAGUE = (None, "NoSchedule", "PreferNoSchedule", "Any")
 
 TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
     (_SUBMISSIONS, (AtLeastOne(("projectId", "projectName")),)),
+    (
+        (submission.Distributed,),
+        (
+            *(NotBoth("spec.taskGroups", f"spec.{name}") for name in WORKERS),
+            NotBoth("spec.taskGroups", "masterSpec"),
+            Needs("spec.subGroups", ("spec.taskGroups", "templateId")),
+            Needs("spec.minGroups", ("spec.taskGroups", "templateId")),
+            With("masterSpecSameAsWorker", (True,), none=("spec.taskGroups",)),
+        ),
+    ),
     (
         _SPECS,
         (
@@ -95,19 +127,47 @@ TOGETHER: Sequence[tuple[tuple[type, ...], tuple[Together, ...]]] = (
     ((workload.Fitting,), (AtLeastOne(("cpuCoreRequest", "cpuMemoryRequest")),)),
     ((usage.LimitRequest,), (AtLeastOne(("gpus", "pending", "gpuHours")),)),
     ((access.RuleRequest,), (AtLeastOne(("roleId", "roleName")),)),
-    ((questions.DrainSome,), (AtLeastOne(("nodes", "label")), NotBoth("nodes", "label"))),
+    (
+        (questions.DrainSome,),
+        (AtLeastOne(("nodes", "label")), NotBoth("nodes", "label"), Needs("value", ("label",))),
+    ),
+    (
+        (supposing.SupposedDrain, supposing.SupposedLoss),
+        (AtLeastOne(("node", "label")), NotBoth("node", "label"), Needs("value", ("label",))),
+    ),
+    (
+        (supposing.SupposedQuota,),
+        (AtLeastOne(("project", "department")), NotBoth("project", "department")),
+    ),
     (
         (assets.Meta, assets.PolicyMeta),
         (
-            With("scope", ("project",), one=("scopeId", "projectId")),
-            With("scope", ("department",), one=("scopeId", "departmentId")),
+            NotBoth("departmentId", "projectId"),
+            With("scope", ("project",), none=("departmentId",)),
+            With("scope", ("department",), none=("projectId",)),
+            With("scope", _TENANT, none=("departmentId", "projectId")),
+        ),
+    ),
+    (
+        (assets.PolicyMeta,),
+        (
+            With("scope", ("project",), all=("projectId",)),
+            With("scope", ("department",), all=("departmentId",)),
         ),
     ),
     (
         (assets.Meta,),
         (
-            With("scopeType", ("project",), one=("scopeId", "projectId")),
-            With("scopeType", ("department",), one=("scopeId", "departmentId")),
+            NotBoth("scope", "scopeType"),
+            Needs("scopeId", ("scope", "scopeType")),
+            NotBoth("scopeId", "departmentId"),
+            NotBoth("scopeId", "projectId"),
+            With("scope", ("project",), one=("scopeId", "projectId")),
+            With("scope", ("department",), one=("scopeId", "departmentId")),
+            With("scope", _TENANT, none=("scopeId",)),
+            With("scopeType", ("project",), one=("scopeId", "projectId"), none=("departmentId",)),
+            With("scopeType", ("department",), one=("scopeId", "departmentId"), none=("projectId",)),
+            With("scopeType", _TENANT, none=("scopeId", "departmentId", "projectId")),
         ),
     ),
     (

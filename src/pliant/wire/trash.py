@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from pliant.wire.shapes import Stamp
 from pliant.wire.workload import Page
 
 
@@ -17,7 +18,7 @@ class KeptItem(TypedDict):
     workloadId: str
     name: str
     projectName: str
-    deletedAt: str
+    deletedAt: Stamp
     keptUntil: str
     bytes: int
     path: str

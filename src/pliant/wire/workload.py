@@ -2,12 +2,33 @@
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pliant.wire.limits import Length, Word
-from pliant.wire.shapes import Cores, Memory
+from pliant.wire.limits import Length, Looks, Word
+from pliant.wire.shapes import Cores, Memory, Stamp
+
+_PHASES = (
+    "Creating",
+    "Initializing",
+    "Resuming",
+    "Pending",
+    "Running",
+    "Updating",
+    "Degraded",
+    "Stopping",
+    "Stopped",
+    "Terminating",
+    "Deleting",
+    "Completed",
+    "Failed",
+    "Unknown",
+)
+Phase = Annotated[str, Looks(words=_PHASES)]
+Desired = Annotated[str, Looks(words=("Running", "Stopped", "Deleted"))]
+PhaseReason = Annotated[str, Looks(words=("NonPreemptibleOverQuota", "OverLimit"))]
+_KINDS = ("Workspace", "Training", "Distributed", "Inference")
 
 
 class Page(TypedDict):
-    next: NotRequired[int | None]  # offset of the next page; absent on the last one
+    next: NotRequired[int]  # offset of the next page; absent on the last one
 
 
 class Counted(TypedDict):
@@ -80,7 +101,7 @@ class GpuShare(TypedDict):
 
 
 class ProgressPoint(TypedDict):
-    at: str
+    at: Stamp
     step: int
     world: int
     goodput: float
@@ -90,7 +111,7 @@ class ProgressPoint(TypedDict):
 class Progress(TypedDict):
     """How far a training job says that it is."""
 
-    at: str
+    at: Stamp
     state: str  # waiting, training, parked, finished, failed
     step: int  # updates of the model that are done
     stepsTotal: int  # 0: unknown
@@ -113,7 +134,7 @@ class ProgressHistory(TypedDict):
 class Protected(TypedDict):
     """Until when a minimum runtime protects a workload, and whose setting that is."""
 
-    endsAt: str
+    endsAt: Stamp
     level: Literal["pool", "project", "department"]
     name: str
 
@@ -145,17 +166,32 @@ class Endpoint(TypedDict):
     containerPort: int
 
 
+class PhaseCondition(TypedDict):
+    type: str
+    status: str
+    message: str
+    reason: str
+    lastTransitionTime: Stamp | None
+
+
+class ActionsSupport(TypedDict):
+    """What can be asked of it now."""
+
+    delete: bool
+    suspend: bool
+
+
 class WorkloadItem(TypedDict):
     """An entry of GET /api/v1/workloads and the body of GET /api/v1/workloads/{id}."""
 
     id: str
     name: str
-    type: str  # Workspace | Training | Distributed | Inference
-    phase: str
+    type: Annotated[str, Looks(words=_KINDS)]
+    phase: Phase
     phaseMessage: str
-    phaseReason: str | None  # NonPreemptibleOverQuota | OverLimit | None
-    phaseUpdatedAt: str
-    desiredPhase: str
+    phaseReason: PhaseReason | None
+    phaseUpdatedAt: Stamp
+    desiredPhase: Desired
     priority: int
     priorityClassName: str
     preemptible: bool
@@ -170,9 +206,9 @@ class WorkloadItem(TypedDict):
     namespace: str
     submittedBy: str
     source: str
-    createdAt: str
-    completedAt: str | None
-    deletedAt: str | None
+    createdAt: Stamp
+    completedAt: Stamp | None
+    deletedAt: Stamp | None
     runningPods: int
     requestedPods: RequestedPods
     workloadRequestedResources: RequestedResources
@@ -184,18 +220,18 @@ class WorkloadItem(TypedDict):
     urls: list[str]
     endpoints: list[Endpoint]  # the same with their ports
     tenantId: int  # there is one
-    updatedAt: str
+    updatedAt: Stamp
     k8sPhase: str  # the phase: nothing else keeps one
-    k8sPhaseUpdatedAt: str
-    conditions: list[dict[str, str]]
+    k8sPhaseUpdatedAt: Stamp
+    conditions: list[PhaseCondition]  # there are none
     command: str
     arguments: str
     environmentVariables: dict[str, str]
     labels: dict[str, str]
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
-    guaranteedRuntimeEndsAt: str | None  # until then no other workload may evict it
-    actionsSupport: dict[str, bool]
+    guaranteedRuntimeEndsAt: Stamp | None  # until then no other workload may evict it
+    actionsSupport: ActionsSupport
     distributedFramework: str | None
     # ours
     protection: Protection | None
@@ -238,6 +274,12 @@ class Outcome(TypedDict):
     maxRssBytes: int | None  # of its largest process; null: not known
 
 
+class ContainerItem(TypedDict):
+    name: str
+    image: str
+    startedAt: Stamp | None
+
+
 class PodItem(TypedDict):
     """An entry of GET /api/v1/workloads/{id}/pods: one task."""
 
@@ -251,13 +293,13 @@ class PodItem(TypedDict):
     tenantId: int
     priorityClassName: str
     k8sPhase: str
-    k8sPhaseUpdatedAt: str  # of its task: when it ended, started or was ordered
-    updatedAt: str
+    k8sPhaseUpdatedAt: Stamp  # of its task: when it ended, started or was ordered
+    updatedAt: Stamp
     status: str
-    createdAt: str | None
-    completedAt: str | None
+    createdAt: Stamp | None
+    completedAt: Stamp | None
     nodeName: str
-    containers: list[dict[str, Any]]
+    containers: list[ContainerItem]
     allocatedResources: AllocatedResources
     # ours
     attempt: int
@@ -266,41 +308,11 @@ class PodItem(TypedDict):
     message: str
     failures: int  # failed attempts that count against retryLimit
     retryLimit: int
-    retryAt: str | None  # it is not started again before
+    retryAt: Stamp | None  # it is not started again before
 
 
 class PodList(Page):
     pods: list[PodItem]
-
-
-class EventItem(TypedDict):
-    """An entry of GET /api/v1/workloads/{id}/events; the history with its reasons."""
-
-    createdAt: str
-    type: Literal["Normal", "Warning"]
-    reason: str  # kind of event
-    message: str
-    source: str
-    clusterId: str
-    involvedObject: dict[str, str]
-    id: str
-    # ours
-    who: str
-    code: str  # code of the typed reason
-    numbers: dict[str, Any]
-    names: list[NamedItem]
-    decision: str
-    attempt: str
-
-
-class EventList(Page):
-    events: list[EventItem]
-
-
-class RecordList(Page):
-    """GET /api/v1/workloads/{id}/history."""
-
-    records: list[dict[str, Any]]
 
 
 class WorkloadLoad(TypedDict):
@@ -314,7 +326,7 @@ class WorkloadLoad(TypedDict):
 
 
 class WorkloadLoads(TypedDict):
-    timestamp: str
+    timestamp: Stamp
     workloads: list[WorkloadLoad]
 
 
@@ -339,10 +351,16 @@ class Fitting(TypedDict, total=False):
     taskGroup: Word  # of a workload with several; empty: all of them
 
 
+class BatchFailed(TypedDict):
+    id: str
+    code: int  # the status that it would have alone
+    message: str
+
+
 class BatchDone(TypedDict):
     id: str
     succeeded: list[str]
-    failed: list[dict[str, Any]]
+    failed: list[BatchFailed]
 
 
 class Signalled(TypedDict):

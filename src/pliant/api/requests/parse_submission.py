@@ -8,6 +8,7 @@ from typing import Any, cast, get_type_hints
 
 from pliant.api.models import without_effect
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
+from pliant.api.requests.idle_fields import idle_fields
 from pliant.api.requests.placement import placing_of
 from pliant.api.requests.volumes import volumes_of
 from pliant.api.responses.spec import MASKED
@@ -22,6 +23,7 @@ from pliant.control.usecases.refit import Fitting
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 from pliant.wire import submission as wire
+from pliant.wire.together import WORKERS
 from pliant.wire.workload import Fitting as FittingItem
 
 WITHOUT_EFFECT = frozenset(
@@ -191,9 +193,10 @@ def _distribution(body: wire.Distributed) -> Distribution:
 def _groups(body: wire.Distributed) -> Distribution:
     """Groups that are named one by one."""
     spec = body["spec"]
-    if "numWorkers" in spec or "masterSpec" in body:
+    master = body.get("masterSpec") or body.get("masterSpecSameAsWorker")
+    if master or any(name in spec for name in WORKERS):
         raise BadRequest(
-            "spec.taskGroups excludes numWorkers and masterSpec.",
+            f"spec.taskGroups excludes {', '.join(WORKERS)} and masterSpec.",
             "Make the master a group.",
             field="spec.taskGroups",
         )
@@ -376,6 +379,7 @@ def _in_vain(body: wire.AnySubmission, kind: Kind) -> list[str]:
     given = without_effect(_TYPES.get(kind, wire.Submission), body)
     compute = body.get("spec", {}).get("compute", {})
     given += [name for name in WITHOUT_EFFECT if compute.get(name.removeprefix("spec.compute."))]
+    given += [name for name in idle_fields(body) if name not in given]
     return told_of(name for name in given if name.removeprefix("spec.") not in QUIET)
 
 

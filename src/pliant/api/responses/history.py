@@ -8,7 +8,7 @@ from fastapi import Depends
 from pliant.api.listing import Listing, Window
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.api.responses.workloads import Item, names_of, numbers_of
+from pliant.api.responses.workloads import names_of, numbers_of
 from pliant.control.board.outcome import Outcome, code_of
 from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
@@ -16,6 +16,7 @@ from pliant.model.reason import MayRead
 from pliant.model.reason.told import again
 from pliant.model.workload import Attempt, Phase, Workload
 from pliant.wire import workload as wire
+from pliant.wire.events import EventItem, Involved, RecordItem, RecordSpec
 from pliant.wire.history import AttemptEntry
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
@@ -60,7 +61,7 @@ AskedEvents = Annotated[Window, Depends(EVENTS.asked)]
 
 def event_item(
     view: WorkloadView, cluster: str, number: int, event: Event, may_read: MayRead | None = None
-) -> wire.EventItem:
+) -> EventItem:
     """Without what this reader may not be told; `number` is its place in all history."""
     return decision_item(view.workload, view.project.namespace, cluster, number, event, may_read)
 
@@ -72,9 +73,9 @@ def decision_item(
     number: int,
     event: Event,
     may_read: MayRead | None = None,
-) -> wire.EventItem:
+) -> EventItem:
     """The same where the workload may have been deleted."""
-    involved = {
+    involved: Involved = {
         "uid": workload.id,
         "kind": f"{workload.kind.value}Workload",
         "name": workload.name,
@@ -100,13 +101,13 @@ def seen(event: Event, may_read: MayRead) -> Event:
     return replace(event, message=less.text(event.at), numbers=less.numbers, names=less.names)
 
 
-def happening(cluster: str, number: int, event: Event) -> wire.EventItem:
+def happening(cluster: str, number: int, event: Event) -> EventItem:
     """About something that is no workload."""
     kind, _, identity = event.subject.partition("/")
     return _item(cluster, number, event, {"kind": kind.capitalize(), "name": identity or kind})
 
 
-def _item(cluster: str, number: int, event: Event, involved: dict[str, str]) -> wire.EventItem:
+def _item(cluster: str, number: int, event: Event, involved: Involved) -> EventItem:
     return {
         "createdAt": stamp(event.at),
         "type": "Warning" if event.kind in _WARNINGS else "Normal",
@@ -125,15 +126,20 @@ def _item(cluster: str, number: int, event: Event, involved: dict[str, str]) -> 
     }
 
 
-def record_item(view: WorkloadView, cluster: str, number: int, event: Event) -> Item:
+def record_item(view: WorkloadView, cluster: str, number: int, event: Event) -> RecordItem:
     """An entry of Run:ai's history: a change of phase or an event."""
     phase = _PHASES.get(event.kind)
     if phase is not None:
-        spec: Item = {"phaseUpdate": {"phase": phase.value, "phaseMessage": event.message}}
+        spec: RecordSpec = {"phaseUpdate": {"phase": phase.value, "phaseMessage": event.message}}
     else:
         spec = {"event": event_item(view, cluster, number, event)}
-    kind = "Event" if phase is None else "PhaseUpdate"
-    return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
+    return {
+        "meta": {
+            "creationTimestamp": stamp(event.at),
+            "type": "Event" if phase is None else "PhaseUpdate",
+        },
+        "spec": spec,
+    }
 
 
 def attempt_entry(row: Attempt, now: int) -> AttemptEntry:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
 from pliant.control.ports import Stray
 from pliant.control.state.accounting import sum_of
@@ -16,14 +15,17 @@ from pliant.model.quantity import Resources, format_duration
 from pliant.model.reason import MayRead
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
 from pliant.sched.shares.promises import Promise
-from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, NodeTaint
+from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, NodeTaint, StrategiesItem
 from pliant.wire.organization import (
+    NodeTypesItem,
     OrgUnitItem,
     Overpromise,
     PoolQuota,
     Quantities,
     QuotaStatus,
     QuotaUse,
+    RulesItem,
+    Totals,
     UnitStatus,
 )
 
@@ -53,7 +55,7 @@ def parent_of(queue: Queue) -> str:
     return queue.parent if isinstance(queue, Department) else ""
 
 
-def rules_of(limits: TimeLimits) -> Item:
+def rules_of(limits: TimeLimits) -> RulesItem:
     """Limits in seconds by Run:ai's names."""
 
     def seconds(ms: int | None) -> int | None:
@@ -82,7 +84,7 @@ class UnitRenderer:
         project = queue if isinstance(queue, Project) else None
         parent = self._board.departments.get(parent_of(queue))
         rules = rules_of(queue.limits)
-        types = {
+        types: NodeTypesItem = {
             "training": list(project.training_node_types) if project is not None else [],
             "workspace": list(project.interactive_node_types) if project is not None else [],
         }
@@ -194,7 +196,7 @@ def _bound(value: int, unit: int) -> float | None:
     return None if value == UNLIMITED else value / unit
 
 
-def _totals(view: QueueView) -> Item:
+def _totals(view: QueueView) -> Totals:
     quotas: list[Quota] = [view.queue.quota(use.pool) for use in view.uses]
 
     def total(values: Sequence[int], unit: int) -> float | None:
@@ -303,7 +305,7 @@ def node_item(view: NodeView, board: Board, may_read: MayRead, strays: Sequence[
 
 
 def pool_item(pool: NodePool, board: Board, notices: Sequence[str] = ()) -> NodePoolItem:
-    strategy = {
+    strategy: StrategiesItem = {
         "cpu": pool.cpu_strategy.value,
         "gpu": pool.gpu_strategy.value,
         "device": pool.device_strategy.value,

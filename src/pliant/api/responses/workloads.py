@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from pliant.api.redaction import own_too
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import encode
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
@@ -142,6 +143,7 @@ class Renderer:
         """
         self._confined = confined
         self._inside: Callable[[Workload], bool] = lambda workload: False
+        self._may_read: MayRead = lambda project: True
         self._made: dict[str, Rendered] = {}  # as who may see all sees it; by id
         self.board = board
         self._uses = uses
@@ -158,23 +160,38 @@ class Renderer:
         """True if what it renders has the times and the uses of that moment."""
         return self.now // 1000 == now // 1000 and self._uses == uses
 
-    def read_by(self, inside: Callable[[Workload], bool]) -> "Renderer":
-        """For a reader; `inside`: whether it may be told what runs in a job."""
+    def read_by(
+        self, inside: Callable[[Workload], bool], may_read: MayRead = lambda project: True
+    ) -> "Renderer":
+        """For a reader; `inside`: whether it may be told what runs in a job; `may_read`: names there."""
         reader = copy(self)
-        reader._inside = inside
+        reader._inside, reader._may_read = inside, may_read
         return reader
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         item = self._rendered(view).item
-        return item if self._inside(view.workload) else {**item, **_HIDDEN}
+        less = self._unnamed(view) | ({} if self._inside(view.workload) else _HIDDEN)
+        return cast("wire.WorkloadItem", {**item, **less}) if less else item
 
     def encoded(self, view: WorkloadView) -> bytes:
         """The same as JSON, made once for all lists in which it is."""
-        if not self._inside(view.workload):
+        if not self._inside(view.workload) or self._unnamed(view):
             return encode(self.workload(view))
         made = self._rendered(view)
         made.encoded = made.encoded or encode(made.item)
         return made.encoded
+
+    def _unnamed(self, view: WorkloadView) -> Item:
+        """Instead of a reason with names that the reader may not know: the same without."""
+        reason = self.board.workloads.get(view.workload.id, view).reason
+        may_read = own_too(self._may_read, view.project.id)
+        if reason is None or all(not it.project or may_read(it.project) for _, it in reason.names):
+            return {}
+        less = reason.seen_by(may_read)
+        told: Item = {"reason": reason_item(less, self.now)}
+        if not view.workload.phase_message and view.waiting:
+            told["phaseMessage"] = less.text(self.now)
+        return told
 
     def _rendered(self, view: WorkloadView) -> Rendered:
         identity = view.workload.id
@@ -325,8 +342,7 @@ class Renderer:
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
         started, ended = attempt.started if attempt is not None else None, end.at if end is not None else None
-        container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
-        container["startedAt"] = stamp_or_none(started)
+        image = workload.launch_of(task.name).image
         status = pod_status_of(workload, task, end, self.now)
         since = stamp(next(it for it in (ended, started, begun, workload.phase_since) if it is not None))
         return {
@@ -346,7 +362,7 @@ class Renderer:
             "createdAt": stamp_or_none(begun),
             "completedAt": stamp_or_none(ended),
             "nodeName": placed.node if placed is not None else "",
-            "containers": [container],
+            "containers": [{"name": task.name, "image": image, "startedAt": stamp_or_none(started)}],
             "allocatedResources": allocated([task.carries] if task.carries is not None else []),
             "attempt": task.attempt,
             "gpus": list(task.carries.uuids) if task.carries is not None else [],

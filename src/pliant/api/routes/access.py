@@ -1,8 +1,9 @@
 """Rules that give roles."""
 
 import uuid
+from typing import Annotated
 
-from fastapi import Response
+from fastapi import Depends, Response
 
 from pliant.api.accounts import by_name
 from pliant.api.auth import Caller
@@ -10,6 +11,7 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, status_of_refusal
 from pliant.api.guard import needs
 from pliant.api.late import Router
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
@@ -46,26 +48,49 @@ router = Router(prefix="/api", tags=["access"])
 KINDS = {"app": APPLICATION, "group": UNIX_GROUP}
 """Other words for types of subjects."""
 
+RULES: Listing[RuleItem] = Listing(
+    {
+        "id": lambda item: item["id"],
+        "subjectId": lambda item: item["subjectId"],
+        "subjectType": lambda item: item["subjectType"],
+        "subjectName": lambda item: item["subjectName"],
+        "roleId": lambda item: item["roleId"],
+        "roleName": lambda item: item["roleName"],
+        "scopeId": lambda item: item["scopeId"],
+        "scopeType": lambda item: item["scopeType"],
+        "scopeName": lambda item: item["scopeName"],
+        "createdBy": lambda item: item["createdBy"],
+        "createdAt": lambda item: item["createdAt"],
+    },
+    searched=("subjectName", "subjectId", "roleName", "scopeName"),
+    most=10_000,
+    usual=10_000,
+)
+AskedRules = Annotated[Window, Depends(RULES.asked)]
+
+
+def _rules(here: Context, caller: Principal) -> list[RuleItem]:
+    board = here.service.board
+    rows = sorted(board.access.rules.values(), key=lambda row: (row.created, row.id))
+    return [_rule(row, board) for row in rows if caller.may("access-rules:read", row.scope)]
+
+
+def _own_rules(here: Context, caller: Principal) -> list[RuleItem]:
+    board = here.service.board
+    return [_rule(row, board) for row in board.access.by_subject.get(caller.subject, ())]
+
 
 @router.get(
     "/v1/authorization/access-rules", dependencies=[needs("access-rules:read")], **answers(200, RuleList)
 )
-def rules(here: Here, caller: Caller) -> Response:
+def rules(here: Here, caller: Caller, asked: AskedRules) -> Response:
     """Those within the caller's scope."""
-    board = here.service.board
-    found = [
-        _rule(row, board)
-        for row in sorted(board.access.rules.values(), key=lambda row: (row.created, row.id))
-        if caller.may("access-rules:read", row.scope)
-    ]
-    return answer({"next": None, "accessRules": found})
+    return answer(RULES.page("accessRules", _rules(here, caller), asked, lambda item: item))
 
 
 @router.get("/v1/authorization/me/access-rules", dependencies=[needs("self:read")], **answers(200, RuleList))
-def own_rules(here: Here, caller: Caller) -> Response:
-    board = here.service.board
-    found = [_rule(row, board) for row in board.access.by_subject.get(caller.subject, ())]
-    return answer({"next": None, "accessRules": found})
+def own_rules(here: Here, caller: Caller, asked: AskedRules) -> Response:
+    return answer(RULES.page("accessRules", _own_rules(here, caller), asked, lambda item: item))
 
 
 @router.post(
@@ -104,16 +129,15 @@ def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
 @router.get(
     "/v1/authorization/access-rules/count", dependencies=[needs("access-rules:read")], **answers(200, Counted)
 )
-def count_rules(here: Here, caller: Caller) -> Response:
-    rows = here.service.board.access.rules.values()
-    return answer({"count": sum(caller.may("access-rules:read", row.scope) for row in rows)})
+def count_rules(here: Here, caller: Caller, asked: AskedRules) -> Response:
+    return answer(RULES.count(_rules(here, caller), asked))
 
 
 @router.get(
     "/v1/authorization/me/access-rules/count", dependencies=[needs("self:read")], **answers(200, Counted)
 )
-def count_own_rules(here: Here, caller: Caller) -> Response:
-    return answer({"count": len(here.service.board.access.by_subject.get(caller.subject, ()))})
+def count_own_rules(here: Here, caller: Caller, asked: AskedRules) -> Response:
+    return answer(RULES.count(_own_rules(here, caller), asked))
 
 
 @router.post(

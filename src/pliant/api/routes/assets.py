@@ -15,7 +15,7 @@ from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
 from pliant.api.repeats import answered
 from pliant.api.requests.completion import concerns, policy_for, project_of, violations
-from pliant.api.requests.parse_submission import told_of
+from pliant.api.requests.parse_submission import check_cluster, told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
@@ -30,6 +30,8 @@ from pliant.wire.assets import (
     AssetMeta,
     ComputeChange,
     ComputeRequest,
+    DistributedTemplateChange,
+    DistributedTemplateRequest,
     EnvironmentChange,
     EnvironmentRequest,
     GenericSecretChange,
@@ -38,6 +40,8 @@ from pliant.wire.assets import (
     GitRequest,
     HostPathChange,
     HostPathRequest,
+    InferenceTemplateChange,
+    InferenceTemplateRequest,
     Meta,
     NameAvailable,
     NfsChange,
@@ -47,7 +51,6 @@ from pliant.wire.assets import (
     TemplateChange,
     TemplateRequest,
 )
-from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
 from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1", tags=["assets and templates"])
@@ -55,7 +58,6 @@ router = Router(prefix="/api/v1", tags=["assets and templates"])
 Comply = Annotated[
     str, Query(alias="complyToProject", max_length=200, description="Say whether its policies allow each.")
 ]
-SPECS = {"trainings": Spec, "workspaces": Spec, "distributed": DistributedSpec, "inferences": InferenceSpec}
 
 _listing: Listing[Asset] = Listing(
     {
@@ -90,19 +92,24 @@ def meta_of(row: Asset) -> AssetMeta:
     }
 
 
-def scope_of(meta: Any) -> tuple[Scope, str]:
+def scope_of(meta: Any, board: Board) -> tuple[Scope, str]:
     """For whom something is. Raises BadRequest."""
-    word = meta.get("scope") or meta.get("scopeType")
+    check_cluster(meta.get("clusterId"), board)
     keys = {Scope.PROJECT: meta.get("projectId"), Scope.DEPARTMENT: meta.get("departmentId")}
-    if word is None:
-        word = next((scope.value for scope, key in keys.items() if key), "tenant")
-    scope = Scope.TENANT if word == "system" else Scope(word)
+    words = [word for word in (meta.get("scope"), meta.get("scopeType")) if word]
+    words = words or [scope.value for scope, key in keys.items() if key] or ["tenant"]
+    scopes = {Scope.TENANT if word in ("system", "cluster") else Scope(word) for word in words}
+    named = {key for key in (meta.get("scopeId"), *keys.values()) if key}
+    scope = scopes.pop()
+    if scopes or len(named) > 1 or any(key for it, key in keys.items() if it is not scope):
+        raise BadRequest("The scope is given twice.", "Name one department or one project.", field="meta")
     if scope is Scope.TENANT:
+        if named:
+            raise BadRequest(f"The scope {words[0]} excludes scopeId.", "Leave it out.", field="meta.scopeId")
         return scope, ""
-    key = meta.get("scopeId") or keys[scope]
-    if not key:
+    if not named:
         raise BadRequest(f"Which {scope.value}?", f"Name its id in {scope.value}Id.", field="meta.scopeId")
-    return scope, key
+    return scope, named.pop()
 
 
 def place_at(board: Board, scope: Scope, key: str) -> Place:
@@ -182,18 +189,12 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
                 return row
         raise NotFound(f"There is no {title} {identity[:60]!r}.", f"See them with: GET /api/v1{path}")
 
-    def in_vain(spec: Any) -> list[str]:
-        return told_of(without_effect(kept, spec, "spec"))
+    def in_vain(spec: Any, meta: Any = None) -> list[str]:
+        return told_of([*without_effect(Meta, meta or {}, "meta"), *without_effect(kept, spec, "spec")])
 
     def spec_text(here: Context, spec: Any) -> str:
         if kind in CREDENTIALS:
             return json.dumps(_sealed(here, kind, spec))
-        if workloads:
-            for name in spec:
-                if name not in get_type_hints(SPECS[workloads]):
-                    raise BadRequest(
-                        f"spec: {workloads} have no field {name!r}.", "Leave it out.", field=f"spec.{name}"
-                    )
         return json.dumps(spec, sort_keys=True)
 
     def index(here: Here, asked: Asked, caller: Caller, comply: Comply = "") -> Response:
@@ -217,14 +218,14 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
 
     def create(body: Any, here: Here, caller: Caller) -> Response:
         meta: Meta = body["meta"]
-        scope, scope_id = scope_of(meta)
+        scope, scope_id = scope_of(meta, here.service.board)
         demand(caller, f"{resource}:write", place_at(here.service.board, scope, scope_id))
         description = meta.get("description") or ""
         text = spec_text(here, body["spec"])
         row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)
         return answered(
             lambda: here.service.assets.create(row, caller.user),
-            lambda made: answer(_item(made, here.service.board, notices=in_vain(body["spec"])), 202),
+            lambda made: answer(_item(made, here.service.board, notices=in_vain(body["spec"], meta)), 202),
         )
 
     def read(identity: str, here: Here, caller: Caller) -> Response:
@@ -290,8 +291,14 @@ _routes(
     GenericSecretRequest,
     GenericSecretChange,
 )
-for _kind in SPECS:
-    _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, TemplateRequest, TemplateChange, _kind)
+_TEMPLATES = {
+    "trainings": (TemplateRequest, TemplateChange),
+    "workspaces": (TemplateRequest, TemplateChange),
+    "distributed": (DistributedTemplateRequest, DistributedTemplateChange),
+    "inferences": (InferenceTemplateRequest, InferenceTemplateChange),
+}
+for _kind, (_sent, _changed) in _TEMPLATES.items():
+    _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, _sent, _changed, _kind)
 
 
 def _templates(here: Context, caller: Principal) -> list[Asset]:

@@ -1,18 +1,20 @@
 """The audit: who did what, from where, and what it changed."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
+from pydantic import Field
 
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
 from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, encode, or_csv
 from pliant.api.responses.sheet import sheet
-from pliant.api.responses.times import stamp
+from pliant.api.responses.times import instant, stamp
+from pliant.control.errors import BadRequest
 from pliant.model.audit import AuditRecord
-from pliant.wire.access import AuditItem, AuditLog
+from pliant.wire.audit import AuditItem, AuditLog
 
 router = Router(prefix="/api/v1/audit", tags=["audit"])
 
@@ -23,16 +25,27 @@ COLUMNS = (
     "entity_name", "entity_id", "result", "http_status_code", "permission", "request_id",
 )  # fmt: skip
 
-Since = Annotated[int, Query(alias="start", ge=0, le=ALWAYS, description="Ms since the epoch.")]
-Until = Annotated[int, Query(alias="end", ge=0, le=ALWAYS, description="Ms since the epoch; 0: now.")]
+_TOLD = "RFC 3339, or ms since the epoch."
+_LIKE: Any = Field(json_schema_extra={"anyOf": [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]})
+Since = Annotated[str, _LIKE, Query(alias="start", max_length=64, description=_TOLD)]
+Until = Annotated[str, _LIKE, Query(alias="end", max_length=64, description=f"{_TOLD} 0: now.")]
 User = Annotated[str, Query(alias="user", max_length=200)]
 Text = Annotated[str, Query(max_length=200, description="Text in an entity's name, kind or id.")]
 
 
-def _found(here: Context, since: int, until: int, user: str, entity: str) -> Iterator[AuditItem]:
+def _when(text: str, field: str) -> int:
+    try:
+        return int(text) if text.isascii() and text.isdigit() else instant(text)
+    except ValueError:
+        raise BadRequest(
+            f"{field}={text[:60]!r} is not a time.", "Use RFC 3339: 2026-01-31T12:00:00Z.", field=field
+        ) from None
+
+
+def _found(here: Context, since: str, until: str, user: str, entity: str) -> Iterator[AuditItem]:
     """Oldest first."""
-    after = 0
-    while page := here.service.audited(since, until or ALWAYS, after=after, limit=PAGE):
+    after, begin, end = 0, _when(since, "start"), _when(until, "end") or ALWAYS
+    while page := here.service.audited(begin, end, after=after, limit=PAGE):
         for after, row in page:
             about = f"{row.entity} {row.entity_name} {row.entity_id}".casefold()
             if (not user or user == row.name) and entity.casefold() in about:
@@ -42,8 +55,8 @@ def _found(here: Context, since: int, until: int, user: str, entity: str) -> Ite
 @router.get("/log", dependencies=[needs("audit:read")], **answers(200, AuditLog))
 def log(
     here: Here,
-    since: Since = 0,
-    until: Until = 0,
+    since: Since = "0",
+    until: Until = "0",
     user: User = "",
     entity: Text = "",
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
@@ -52,8 +65,10 @@ def log(
     """Newest first."""
     found = [*_found(here, since, until, user, entity)][::-1]
     end = offset + limit
-    rest = end if end < len(found) else None
-    return answer({"total": len(found), "next": rest, "audit_logs": found[offset:end]})
+    told: AuditLog = {"total": len(found), "audit_logs": found[offset:end]}
+    if end < len(found):
+        told["next"] = end
+    return answer(told)
 
 
 @router.get(
@@ -63,8 +78,8 @@ def log(
 )
 def export(
     here: Here,
-    since: Since = 0,
-    until: Until = 0,
+    since: Since = "0",
+    until: Until = "0",
     user: User = "",
     entity: Text = "",
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "csv",

@@ -17,8 +17,8 @@ from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.model.event import EventKind
 from pliant.model.tenancy import Project
 from pliant.model.workload import Workload
+from pliant.wire.events import EventItem, EventList
 from pliant.wire.history import AttemptEntry, History
-from pliant.wire.workload import EventItem, EventList
 
 router = Router(prefix="/api/v1", tags=["workloads"])
 
@@ -125,4 +125,7 @@ def decisions(
         if len(page) < PAGE:
             before = before if len(found) == limit else None
             break
-    return answer({"events": found, "next": before})
+    body: EventList = {"events": found}
+    if before is not None:
+        body["next"] = before
+    return answer(body)

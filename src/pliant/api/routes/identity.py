@@ -1,19 +1,18 @@
-"""People, programs and keys: who may log in. Secrets are shown once and kept as hashes."""
+"""People and programs: who may log in. Secrets are shown once and kept as hashes."""
 
 import re
-import uuid
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated
 
-from fastapi import Response
+from fastapi import Depends, Response
 
 from pliant.api.accounts import by_name
-from pliant.api.auth import KEY, Caller
+from pliant.api.auth import Caller, token_of
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, Unauthorized
 from pliant.api.guard import demand, needs
 from pliant.api.late import Router
+from pliant.api.listing import Listing, Window
 from pliant.api.models import Received
 from pliant.api.passwords import client_and_secret, digest, fits, hashed, temporary
 from pliant.api.principal import Principal
@@ -21,16 +20,13 @@ from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.errors import BadRequest, Conflict, NotFound
-from pliant.model.identity import USER, AccessKey, Account, Application, User, subject_of
+from pliant.model.identity import USER, Account, Application, User, subject_of
 from pliant.model.rights import TENANT, may_grant
 from pliant.wire.access import (
     ApplicationChange,
     ApplicationItem,
     ApplicationList,
     ApplicationRequest,
-    KeyItem,
-    KeyList,
-    KeyRequest,
     NewPassword,
     OwnPassword,
     Secret,
@@ -45,7 +41,6 @@ from pliant.wire.workload import Counted
 router = Router(prefix="/api/v1", tags=["people and programs"])
 
 _NAME = re.compile(r"[a-z][-_a-z0-9]*[a-z0-9]")
-DAY = 24 * 3600 * 1000
 
 
 def _account(caller: Principal, name: str) -> Account | None:
@@ -71,13 +66,35 @@ def _outranks(here: Context, caller: Principal, subject: str) -> None:
             )
 
 
+USERS: Listing[UserItem] = Listing(
+    {
+        "id": lambda item: item["id"],
+        "username": lambda item: item["username"],
+        "isLocal": lambda item: item["isLocal"],
+        "enabled": lambda item: item["enabled"],
+        "createdBy": lambda item: item["createdBy"],
+        "createdAt": lambda item: item["createdAt"],
+        "updatedAt": lambda item: item["updatedAt"],
+        "lastLogin": lambda item: item["lastLogin"],
+    },
+    searched=("username",),
+    most=10_000,
+    usual=10_000,
+)
+AskedUsers = Annotated[Window, Depends(USERS.asked)]
+
+
+def _users(here: Context) -> list[UserItem]:
+    rows = here.service.board.access.users.values()
+    return [_user(row) for row in sorted(rows, key=lambda row: row.name)]
+
+
 # -- people -----------------------------------------------------------------------------------------
 
 
 @router.get("/users", dependencies=[needs("users:read")], **answers(200, UserList))
-def users(here: Here) -> Response:
-    rows = sorted(here.service.board.access.users.values(), key=lambda row: row.name)
-    return answer({"next": None, "users": [_user(row) for row in rows]})
+def users(here: Here, asked: AskedUsers) -> Response:
+    return answer(USERS.page("users", _users(here), asked, lambda item: item))
 
 
 @router.post("/users", dependencies=[needs("users:write")], **answers(201, UserMade))
@@ -93,8 +110,8 @@ def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Resp
 
 
 @router.get("/users/count", dependencies=[needs("users:read")], **answers(200, Counted))
-def count_users(here: Here) -> Response:
-    return answer({"count": len(here.service.board.access.users)})
+def count_users(here: Here, asked: AskedUsers) -> Response:
+    return answer(USERS.count(_users(here), asked))
 
 
 @router.get("/users/{key}", dependencies=[needs("users:read")], **answers(200, UserItem))
@@ -209,7 +226,7 @@ def create_application(body: Received[ApplicationRequest], here: Here, caller: C
             field="name",
         )
     client, secret = client_and_secret()
-    kept, account = digest(_token(client, secret)), _account(caller, body.get("account", ""))
+    kept, account = digest(token_of(client, secret)), _account(caller, body.get("account", ""))
     return answered(
         lambda: here.service.identities.create_application(body["name"], client, kept, caller.user, account),
         lambda row: answer({**_application(row), "clientSecret": secret}, 201),
@@ -244,7 +261,7 @@ def renew_secret(key: str, here: Here, caller: Caller) -> Response:
     """The old one is worth nothing from now on."""
     row = _ranked(here, caller, key)
     secret = client_and_secret()[1]
-    kept = digest(_token(row.client, secret))
+    kept = digest(token_of(row.client, secret))
     return answered(
         lambda: here.service.identities.change_application(row.id, lambda it: replace(it, secret=kept)),
         lambda _: answer({"clientSecret": secret}),
@@ -287,114 +304,4 @@ def _application(row: Application) -> ApplicationItem:
         "lastLogin": stamp_or_none(row.last_login),
         "enabled": row.enabled,
         "account": row.account.name if row.account is not None else None,
-    }
-
-
-def _token(client: str, secret: str) -> str:
-    return f"{KEY}{client}_{secret}"
-
-
-# -- keys -------------------------------------------------------------------------------------------
-
-
-@router.get("/access-keys", dependencies=[needs("self:read")], **answers(200, KeyList))
-def own_keys(here: Here, caller: Caller) -> Response:
-    return answer(
-        _keys(row for row in here.service.board.access.keys.values() if row.owner == caller.subject)
-    )
-
-
-@router.post("/access-keys", dependencies=[needs("self:write")], **answers(201, KeyItem))
-def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Response:
-    """It acts with your rights as they are at the time, or with less. The secret is shown this once."""
-    if caller.only or caller.vouched or not caller.subject:
-        raise Forbidden("This caller cannot create access keys.", "Log in by yourself: pliant login")
-    days = body.get("days")
-    if days is not None and not 1 <= days <= 3650:
-        raise BadRequest(f"Invalid lifetime of {days} days.", "Give 1 to 3650.", field="days")
-    client, secret = client_and_secret()
-    expires = here.service.now() + days * DAY if days is not None else None
-    key = AccessKey(
-        str(uuid.uuid4()),
-        body["name"],
-        client,
-        digest(_token(client, secret)),
-        caller.subject,
-        caller.user,
-        body.get("only", ""),
-        expires=expires,
-    )
-    return answered(
-        lambda: here.service.identities.create_key(key),
-        lambda row: answer({**_key(row), "clientSecret": secret, "token": _token(client, secret)}, 201),
-    )
-
-
-@router.get("/access-keys/{key}", dependencies=[needs("self:read")], **answers(200, KeyItem))
-def own_key(key: str, here: Here, caller: Caller) -> Response:
-    """By id or name."""
-    return answer(_key(_own_key(here, caller, key)))
-
-
-@router.post("/access-keys/{key}/secret", dependencies=[needs("self:write")], **answers(200, Secret))
-def renew_key(key: str, here: Here, caller: Caller) -> Response:
-    """The old secret is worth nothing from now on. The new one is shown this once."""
-    if caller.only:
-        raise Forbidden("This caller cannot renew access keys.", "Log in by yourself: pliant login")
-    row, secret = _own_key(here, caller, key), client_and_secret()[1]
-    kept = digest(_token(row.client, secret))
-    return answered(
-        lambda: here.service.identities.renew_key(row.id, kept), lambda _: answer({"clientSecret": secret})
-    )
-
-
-@router.delete("/access-keys/{key}", dependencies=[needs("self:write")], status_code=204, response_model=None)
-def revoke_key(key: str, here: Here, caller: Caller) -> Response:
-    """By id or name. It is worth nothing from now on."""
-    here.service.identities.delete_key(_own_key(here, caller, key).id)
-    return empty()
-
-
-def _own_key(here: Context, caller: Principal, key: str) -> AccessKey:
-    rows = [row for row in here.service.board.access.keys.values() if row.owner == caller.subject]
-    found = next((row for row in rows if key in (row.id, row.name)), None)
-    if found is None:
-        raise NotFound(f"You have no access key {key[:60]!r}.", "See yours with: pliant key list")
-    return found
-
-
-@router.get(
-    "/administration/access-keys",
-    dependencies=[needs("access-keys:administer", writes=False)],
-    **answers(200, KeyList),
-)
-def all_keys(here: Here) -> Response:
-    return answer(_keys(here.service.board.access.keys.values()))
-
-
-@router.delete(
-    "/administration/access-keys/{identity}",
-    dependencies=[needs("access-keys:administer")],
-    status_code=204,
-    response_model=None,
-)
-def revoke_any_key(identity: str, here: Here) -> Response:
-    here.service.identities.delete_key(identity)
-    return empty()
-
-
-def _keys(rows: Iterable[AccessKey]) -> dict[str, Any]:
-    return {"next": None, "accessKeys": [_key(row) for row in sorted(rows, key=lambda row: row.name)]}
-
-
-def _key(row: AccessKey) -> KeyItem:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "clientId": row.client,
-        "createdAt": stamp(row.created),
-        "lastLogin": stamp_or_none(row.last_login),
-        "expiresAt": stamp_or_none(row.expires),
-        "only": row.only,
-        "createdBy": row.owner_name,
     }

@@ -8,10 +8,10 @@ from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import OPENID
 from pliant.api.context import Context, Here
-from pliant.api.errors import IDPS
 from pliant.api.guard import OPEN, needs
 from pliant.api.late import Router
 from pliant.api.models import Received
+from pliant.api.paths_elsewhere import IDPS
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.signin import LIVES, by_provider, logins, noted
 from pliant.control.errors import NotFound

@@ -30,10 +30,10 @@ from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota
 from pliant.wire.organization import (
     DepartmentList,
     GpuQuota,
+    OlderRanks,
     OrgUnitItem,
     PlainQuota,
     PoolQuota,
-    Priorities,
     ProjectList,
     QuotaRequest,
     QuotaSheet,
@@ -381,7 +381,7 @@ _routes("project", OrgUnitItem, ProjectList)
 _routes("department", OrgUnitItem, DepartmentList)
 
 
-@router.get("/priorities", dependencies=[needs("priorities:read")], **answers(200, Priorities))
+@router.get("/priorities", dependencies=[needs("priorities:read")], **answers(200, OlderRanks))
 def ranks() -> Response:
     """Ranks among siblings: the higher one is served first, before weights matter."""
     return answer({"priorities": _ranks()})

@@ -1,9 +1,9 @@
 """Policies about submissions: one for each kind of workloads and scope, and what they say together."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 from fastapi import Query, Response
 
@@ -12,28 +12,42 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import issue_item, policy_of
 from pliant.api.guard import demand, needs
 from pliant.api.late import Router
-from pliant.api.models import Received
+from pliant.api.models import Received, without_effect
+from pliant.api.policy_rules import check_fields
 from pliant.api.principal import Principal, place_of
 from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
+from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.spec import spec_of
-from pliant.api.routes.assets import SPECS, meta_of, place_at, scope_of
-from pliant.control.errors import BadRequest, NotFound
+from pliant.api.routes.assets import meta_of, place_at, scope_of
+from pliant.control.errors import NotFound
 from pliant.control.submit.policy import Path, Said, effective, filled, rules_of
 from pliant.model.asset import Asset, AssetKind
 from pliant.model.workload import Desired
 from pliant.wire.assets import (
+    AnyPolicy,
+    DistributedPolicyRequest,
     EffectivePolicy,
+    InferencePolicyRequest,
     Kinds,
-    PolicyBody,
     PolicyItem,
     PolicyList,
     PolicyPreview,
     PolicyRequest,
     ScopeWord,
 )
+from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
 
 router = Router(prefix="/api", tags=["policies"])
+
+KINDS: tuple[Kinds, ...] = ("trainings", "workspaces", "distributed", "inferences")
+SPECS = {"trainings": Spec, "workspaces": Spec, "distributed": DistributedSpec, "inferences": InferenceSpec}
+SENT = {
+    "trainings": PolicyRequest,
+    "workspaces": PolicyRequest,
+    "distributed": DistributedPolicyRequest,
+    "inferences": InferencePolicyRequest,
+}
 
 Scoped = Annotated[ScopeWord | None, Query(description="Whose it is.")]
 Key = Annotated[str, Query(alias="projectId", max_length=200)]
@@ -41,24 +55,16 @@ DepartmentKey = Annotated[str, Query(alias="departmentId", max_length=200)]
 ValidateOnly = Annotated[bool, Query(alias="validateOnly", description="Validate only; save nothing.")]
 
 
-def _checked(kind: str, body: PolicyBody) -> str:
+def _checked(kind: str, body: Mapping[str, Any]) -> str:
     """The text that is kept. Raises BadRequest."""
-    hints = get_type_hints(SPECS[kind])
-    for part in ("defaults", "rules"):
-        tree: Any = body.get(part, {})
-        for name in tree:
-            if name not in hints:
-                raise BadRequest(
-                    f"{part}: {kind} have no field {name[:60]!r}.",
-                    "The fields are those of a workload's spec.",
-                    field=f"{part}.{name}",
-                )
-    list(rules_of(body.get("rules", {})))
+    rules: Mapping[str, Any] = body.get("rules", {})
+    check_fields(rules, SPECS[kind], kind)
+    list(rules_of(rules))
     return json.dumps(body, sort_keys=True)
 
 
 def _find(here: Context, kind: str, meta: Mapping[str, Any]) -> Asset | None:
-    scope, key = scope_of(meta)
+    scope, key = scope_of(meta, here.service.board)
     board = here.service.board
     queues = board.projects if scope.value == "project" else board.departments
     ids = {view.queue.id for view in queues.values() if key in (view.queue.id, view.queue.name)}
@@ -81,8 +87,8 @@ def _known(here: Context, kind: str, scope: str | None, project: str, department
     return row
 
 
-def _item(row: Asset) -> Any:
-    return {"meta": meta_of(row), "policy": json.loads(row.body)}
+def _item(row: Asset, notices: Sequence[str] = ()) -> Any:
+    return {"meta": meta_of(row), "policy": json.loads(row.body), "notices": [*notices]}
 
 
 @router.get("/v2/policy", dependencies=[needs("policies:read")], **answers(200, PolicyList))
@@ -98,62 +104,23 @@ def policies(here: Here, caller: Caller) -> Response:
     return answer({"policies": found})
 
 
-@router.get("/v2/policy/{kind}", dependencies=[needs("policies:read")], **answers(200, PolicyItem))
-def read_policy(
-    kind: Kinds,
-    here: Here,
-    caller: Caller,
-    scope: Scoped = None,
-    project: Key = "",
-    department: DepartmentKey = "",
-) -> Response:
-    """The policy of one scope; what all of them say together is at /api/v1/policies/effective."""
-    row = _known(here, kind, scope, project, department)
-    demand(caller, "policies:read", place_at(here.service.board, row.scope, row.scope_id))
-    return answer(_item(row))
-
-
 def _keep(
-    kind: Kinds, body: PolicyRequest, here: Context, caller: Principal, over: Callable[[Any], PolicyBody]
+    kind: Kinds, body: AnyPolicy, here: Context, caller: Principal, over: Callable[[Any], Any]
 ) -> Response:
     """`over`: what becomes of the policy that stands; of none: {}."""
     text = _checked(kind, over({}))
     old = _find(here, kind, body["meta"])
-    scope, scope_id = scope_of(body["meta"])
+    scope, scope_id = scope_of(body["meta"], here.service.board)
     demand(caller, "policies:write", place_at(here.service.board, scope, scope_id))
+    notices = told_of(without_effect(SENT[kind], body))
 
     def changed(row: Asset) -> dict[str, str]:
         return {"body": _checked(kind, over(json.loads(row.body)))}
 
     if old is not None:
-        return answer(_item(here.service.assets.update(old.id, changed, caller.user)))
+        return answer(_item(here.service.assets.update(old.id, changed, caller.user), notices))
     row = Asset("", AssetKind.POLICY, kind, "", scope, scope_id, text)
-    return answer(_item(here.service.assets.create(row, caller.user)))
-
-
-@router.put("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
-def put_policy(
-    kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller, validate: ValidateOnly = False
-) -> Response:
-    """Replace the whole policy of a scope, or make it."""
-    if validate:
-        here = replace(here, service=here.service.dry())
-    return _keep(kind, body, here, caller, lambda _: body["policy"])
-
-
-@router.patch("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
-def patch_policy(
-    kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller, validate: ValidateOnly = False
-) -> Response:
-    """Set what is named and leave the rest; a rule is replaced as a whole."""
-    after: Any = body["policy"]
-
-    def over(before: Any) -> Any:
-        return {part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")}
-
-    if validate:
-        here = replace(here, service=here.service.dry())
-    return _keep(kind, body, here, caller, over)
+    return answer(_item(here.service.assets.create(row, caller.user), notices))
 
 
 def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,23 +130,6 @@ def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         deeper = isinstance(value, Mapping) and isinstance(below, Mapping)
         made[name] = _merged(below, value) if deeper and isinstance(below, Mapping) else value
     return made
-
-
-@router.delete(
-    "/v2/policy/{kind}", dependencies=[needs("policies:write")], status_code=204, response_model=None
-)
-def delete_policy(
-    kind: Kinds,
-    here: Here,
-    caller: Caller,
-    scope: Scoped = None,
-    project: Key = "",
-    department: DepartmentKey = "",
-) -> Response:
-    row = _known(here, kind, scope, project, department)
-    demand(caller, "policies:write", place_at(here.service.board, row.scope, row.scope_id))
-    here.service.assets.delete(row.id, caller.user)
-    return empty()
 
 
 @router.get("/v1/policies/effective", dependencies=[needs("policies:read")], **answers(200, EffectivePolicy))
@@ -214,16 +164,10 @@ def _entries(said: Mapping[Path, Said]) -> list[dict[str, Any]]:
     ]
 
 
-@router.post(
-    "/v2/policy/{kind}/preview",
-    dependencies=[needs("policies:write", writes=False)],
-    **answers(200, PolicyPreview),
-)
-def preview_policy(kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller) -> Response:
-    """Which of today's workloads this policy would have refused. Nothing is changed."""
+def _preview(kind: str, body: AnyPolicy, here: Context, caller: Principal) -> Response:
     text = _checked(kind, body["policy"])
-    scope, key = scope_of(body["meta"])
     board = here.service.board
+    scope, key = scope_of(body["meta"], board)
     demand(caller, "policies:write", place_at(board, scope, key))
     queues = board.projects if scope.value == "project" else board.departments
     ids = [view.queue.id for view in queues.values() if key and key in (view.queue.id, view.queue.name)]
@@ -252,3 +196,68 @@ def preview_policy(kind: Kinds, body: Received[PolicyRequest], here: Here, calle
                 }
             )
     return answer({"workloads": refused, "checked": checked})
+
+
+def _routes(kind: Kinds) -> None:
+    """Of one kind of workloads: its policies are about its fields."""
+
+    def read(
+        here: Here, caller: Caller, scope: Scoped = None, project: Key = "", department: DepartmentKey = ""
+    ) -> Response:
+        """The policy of one scope; what all of them say together is at /api/v1/policies/effective."""
+        row = _known(here, kind, scope, project, department)
+        demand(caller, "policies:read", place_at(here.service.board, row.scope, row.scope_id))
+        return answer(_item(row))
+
+    def put(body: Any, here: Here, caller: Caller, validate: ValidateOnly = False) -> Response:
+        """Replace the whole policy of a scope, or make it."""
+        if validate:
+            here = replace(here, service=here.service.dry())
+        return _keep(kind, body, here, caller, lambda _: body["policy"])
+
+    def patch(body: Any, here: Here, caller: Caller, validate: ValidateOnly = False) -> Response:
+        """Set what is named and leave the rest; a rule is replaced as a whole."""
+        after: Any = body["policy"]
+
+        def over(before: Any) -> Any:
+            return {
+                part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")
+            }
+
+        if validate:
+            here = replace(here, service=here.service.dry())
+        return _keep(kind, body, here, caller, over)
+
+    def delete(
+        here: Here, caller: Caller, scope: Scoped = None, project: Key = "", department: DepartmentKey = ""
+    ) -> Response:
+        row = _known(here, kind, scope, project, department)
+        demand(caller, "policies:write", place_at(here.service.board, row.scope, row.scope_id))
+        here.service.assets.delete(row.id, caller.user)
+        return empty()
+
+    def preview(body: Any, here: Here, caller: Caller) -> Response:
+        """Which of today's workloads this policy would have refused. Nothing is changed."""
+        return _preview(kind, body, here, caller)
+
+    received: Any = Received
+    for handler in (put, patch, preview):
+        handler.__annotations__["body"] = received[SENT[kind]]
+    path, told = f"/v2/policy/{kind}", answers(200, PolicyItem)
+    reads, writes = [needs("policies:read")], [needs("policies:write")]
+    router.get(path, name=f"read_policy_{kind}", dependencies=reads, **told)(read)
+    router.put(path, name=f"put_policy_{kind}", dependencies=writes, **told)(put)
+    router.patch(path, name=f"patch_policy_{kind}", dependencies=writes, **told)(patch)
+    router.delete(
+        path, name=f"delete_policy_{kind}", dependencies=writes, status_code=204, response_model=None
+    )(delete)
+    router.post(
+        f"{path}/preview",
+        name=f"preview_policy_{kind}",
+        dependencies=[needs("policies:write", writes=False)],
+        **answers(200, PolicyPreview),
+    )(preview)
+
+
+for _kind in KINDS:
+    _routes(_kind)

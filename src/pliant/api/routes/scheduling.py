@@ -22,7 +22,8 @@ from pliant.model.rights import TENANT
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
 from pliant.wire.cluster import SettingList, TopologyChange, TopologyItem, TopologyList, TopologyRequest
-from pliant.wire.workload import Counted, EventList
+from pliant.wire.events import EventList
+from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1", tags=["scheduling"])
 

@@ -55,7 +55,7 @@ def drain_some(body: Received[DrainSome], here: Here, caller: Caller, dry_run: D
     """The same for several nodes at once: nothing moves from one of them to another."""
     label, value = body.get("label", ""), body.get("value", "")
     names = body.get("nodes", [])
-    if bool(label) == bool(names):
+    if bool(label) == bool(names) or (value and not label):
         raise BadRequest(
             "Specify either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
         )

@@ -9,18 +9,20 @@ from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
-from pliant.api.errors import KINDS, status_of_refusal
+from pliant.api.errors import status_of_refusal
 from pliant.api.guard import about, check, known_workload, needs, workload
 from pliant.api.late import Router
 from pliant.api.listing import Listing, Window, cut
 from pliant.api.models import Received
+from pliant.api.paths_elsewhere import KINDS
 from pliant.api.principal import Principal
+from pliant.api.redaction import own_too, sight
 from pliant.api.repeats import answered
 from pliant.api.requests.completion import PLURALS
 from pliant.api.requests.parse_submission import parse_fitting
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import EVENTS, AskedEvents, event_item, outcome_item, record_item
+from pliant.api.responses.history import EVENTS, AskedEvents, event_item, outcome_item, record_item, seen
 from pliant.api.responses.progress import points
 from pliant.api.responses.spec import submitted
 from pliant.api.responses.status import status_of
@@ -32,6 +34,7 @@ from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
 from pliant.control.explain.dry import Trial, Tried, together
 from pliant.model.event import Event
 from pliant.model.workload import Kind
+from pliant.wire.events import EventList, RecordList
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
 from pliant.wire.trash import Deleting, FolderItem
@@ -39,11 +42,9 @@ from pliant.wire.workload import (
     Batch,
     BatchDone,
     Counted,
-    EventList,
     Fitting,
     Outcome,
     ProgressHistory,
-    RecordList,
     Sharing,
     Signalled,
     WorkloadItem,
@@ -294,11 +295,17 @@ def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
             return found
 
 
+def _told(here: Context, caller: Principal, view: WorkloadView) -> list[tuple[int, Event]]:
+    """Its history without names that the caller may not know."""
+    may_read = own_too(sight(here.service.board, caller), view.project.id)
+    return [(number, seen(event, may_read)) for number, event in history_of(here, view.workload.id)]
+
+
 @router.get("/{identity}/events", dependencies=[needs("workloads:read", workload)], **answers(200, EventList))
-def events(identity: str, here: Here, asked: AskedEvents) -> Response:
+def events(identity: str, here: Here, caller: Caller, asked: AskedEvents) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
-    found = EVENTS.matching(history_of(here, identity), asked)
+    found = EVENTS.matching(_told(here, caller, view), asked)
     cluster = here.service.board.cluster_id
     return answer(cut("events", found, asked, lambda entry: event_item(view, cluster, *entry)))
 
@@ -314,10 +321,10 @@ def progress(identity: str, here: Here) -> Response:
 @router.get(
     "/{identity}/history", dependencies=[needs("workloads:read", workload)], **answers(200, RecordList)
 )
-def history(identity: str, here: Here, asked: AskedEvents) -> Response:
+def history(identity: str, here: Here, caller: Caller, asked: AskedEvents) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
-    found = EVENTS.matching(history_of(here, identity), asked)
+    found = EVENTS.matching(_told(here, caller, view), asked)
     cluster = here.service.board.cluster_id
     return answer(cut("records", found, asked, lambda entry: record_item(view, cluster, *entry)))
 

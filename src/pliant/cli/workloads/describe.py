@@ -19,7 +19,8 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import BadRequest, NotFound, Unauthorized
 
 if TYPE_CHECKING:
-    from pliant.wire.workload import EventItem, PodItem, WorkloadItem
+    from pliant.wire.events import EventItem
+    from pliant.wire.workload import PodItem, WorkloadItem
 
 
 _KINDS = {
@@ -327,11 +328,9 @@ def events_table(events: Sequence[EventItem], *, headers: bool = True) -> str:
     header = ("SOURCE", "TYPE", "AGE", "MESSAGE")
     rows = []
     for event in events:
-        about = event.get("involvedObject") or {}
-        source = "/".join(part for part in (about.get("kind"), about.get("name")) if part)
+        about = event["involvedObject"]
+        source = f"{about['kind']}/{about['name']}"
         message = f"[{event.get('reason', '')}] {event.get('message', '')}"
-        rows.append(
-            [source or event.get("source", ""), event.get("type", ""), show_age(event["createdAt"]), message]
-        )
+        rows.append([source, event.get("type", ""), show_age(event["createdAt"]), message])
     dashes = ["-" * len(name) for name in header]
     return table(header, [dashes, *rows] if headers else rows, headers=headers)

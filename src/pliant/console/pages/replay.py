@@ -39,7 +39,7 @@ class Replay:
         while len(found) < MOST:
             told = await self.frame.calls.get("/api/v1/decisions", [*query, *before])
             found += told["events"]
-            if told["next"] is None:
+            if "next" not in told:
                 break
             before = [("before", told["next"])]
         self.events = found[:MOST][::-1]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pliant.control.errors import BadRequest, NotFound
+from pliant.control.submit.grouping import MOST_TASKS
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node
 from pliant.model.priority import PRIORITIES
 from pliant.model.tenancy import Department, Project, Quota, with_quota
@@ -131,6 +132,10 @@ def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Ch
         )
     devices, portion = (gpus // 1000, 1000) if gpus >= 1000 or not gpus else (1, gpus)
     tasks = max(1, _count(entry, "tasks", 1))
+    if tasks > MOST_TASKS:
+        raise BadRequest(
+            "submit: tasks must be smaller.", f"Suppose at most {MOST_TASKS} tasks.", field="tasks"
+        )
     priority = _count(entry, "priority", PRIORITIES["low"])
     request = Request(devices, portion, cpu=1000 * max(1, devices) // 10, memory=100 * 2**20)
     group = TaskGroup(
@@ -201,6 +206,8 @@ def _lost(world: World, names: Sequence[str]) -> Change:
 def _queue(world: World, kind: str, entry: Mapping[str, Any]) -> Change:
     row: Project | Department
     name = str(entry.get("department") or "")
+    if name and entry.get("project"):
+        raise BadRequest(f"{kind}: whose is given twice.", "Name a project or a department.", field="project")
     if name:
         found = [it for it in world.departments.values() if name in (it.id, it.name)]
         if not found:
