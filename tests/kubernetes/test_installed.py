@@ -5,87 +5,23 @@ alone, and the audit of the API server shows that they use every one of these ri
 import json
 import shlex
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
-from examples.walkthrough import Stage
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.rights import AGENT_RIGHTS
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
+from tests.kubernetes.installed import MADE, OPENS, a_release, add_owner, add_pod
 from tests.kubernetes.keeper import free_ports
-from tests.kubernetes.release import CHART, NAME, Release
-from tests.kubernetes.test_chart import define, wanted
-from tests.store.postgres import server
-
-ACCOUNT = f"system:serviceaccount:{NAME}:{NAME}"
-
-
-class Installed:
-    """A release, somebody who types at its server, and what was asked of the API server in its name."""
-
-    def __init__(self, release, stage, kubeconfig):
-        self.release, self.plane, self.stage, self.kubeconfig = release, release.plane, stage, kubeconfig
-
-    def begin(self, name):
-        """A server of it; `typed` goes there from now on."""
-        begun = self.release.begin(name)
-        self.stage.env |= self.release.env(begun)
-        return begun
-
-    def leads(self, name):
-        process = self.release.servers[name]
-
-        def found():
-            assert process.process.poll() is None, process.log.read_text()[-3000:]
-            return self.release.leading() == [name]
-
-        until(found, f"the service leads to {name}: {process.log}")
-
-    def typed(self, command):
-        done = self.stage.run(command)
-        assert done.code == 0, f"{command}: {done.said}"
-        return done.out
-
-    def used(self, account=ACCOUNT):
-        """(group, resource, verb) -> HTTP statuses."""
-        found = {}
-        for line in (self.plane.folder / "audit.log").read_text().splitlines():
-            event = json.loads(line)
-            about = event.get("objectRef")
-            if event["user"]["username"] != account or about is None:
-                continue
-            part = f"/{about['subresource']}" if "subresource" in about else ""
-            key = (about.get("apiGroup", ""), about["resource"] + part, event["verb"])
-            found.setdefault(key, set()).add(event.get("responseStatus", {}).get("code"))
-        return found
+from tests.kubernetes.release import CHART, NAME
+from tests.kubernetes.test_chart import wanted
 
 
 @pytest.fixture
 def installed(tmp_path):
-    with (
-        shared(tmp_path / "cluster", "audit", "podgroups") as plane,
-        tempfile.TemporaryDirectory(prefix="pliant-pg-") as folder,
-        server(Path(folder)) as database,
-    ):
-        labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
-        plane.add_node("n1", gpus=2, labels=labels)
-        for version, kind, plural in MADE[1:]:
-            define(plane, *version.split("/"), kind, plural)
-        define(plane, "scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
-        release = Release(plane, tmp_path / "release", database.place().replace("@/", "@localhost/"))
-        release.install()
-        config = json.loads(plane.kubeconfig.read_text())
-        config["users"][0]["user"]["token"] = release.account()
-        config["contexts"][0]["context"]["namespace"] = NAME
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(config))
-        stage = Stage(tmp_path / "stage")
-        yield Installed(release, stage, kubeconfig)
-        release.end()
-        assert stage.close() == {}, "these processes outlived the test"
+    with a_release(tmp_path) as found:
+        yield found
 
 
 def test_its_servers_run_take_turns_and_are_upgraded(installed):
@@ -258,7 +194,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     used = installed.used()
     refused = {key: codes for key, codes in used.items() if 403 in codes}
     assert refused == {}
-    assert set(used) - DOCTOR == wanted() - BESIDE
+    assert set(used) - DOCTOR == wanted() - BESIDE == installed.allowed(NAME)
 
 
 def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
@@ -298,16 +234,11 @@ def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
             assert "it is not what was written; it cannot start" in told()[0]
         finally:
             agent.terminate()
-    used = installed.used(f"system:serviceaccount:{NAME}:{account}")
+    who = f"system:serviceaccount:{NAME}:{account}"
+    used = installed.used(who)
     assert {key: codes for key, codes in used.items() if 403 in codes} == {}
-    assert set(used) == wanted(AGENT_RIGHTS)
+    assert set(used) == wanted(AGENT_RIGHTS) == installed.allowed(account, who)
 
-
-OPENS = """
-from pliant.client import Client
-client = Client.connect()
-client.open_port(next(each["id"] for each in client.workloads("team-a")), 80)
-"""
 
 BESIDE = {("", "pods/exec", "create"), ("", "pods/portforward", "create")}
 """Asked of the authorizer beside `get` for a web socket; the audit has no line of its own for that."""
@@ -318,28 +249,3 @@ DOCTOR = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
 
 def verbs(used, resource):
     return {verb for _, name, verb in used if name == resource}
-
-
-MADE = (
-    ("batch/v1", "Job", "jobs"),
-    ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-    ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
-    ("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
-    ("ray.io/v1", "RayCluster", "rayclusters"),
-    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets"),
-)
-"""Kinds that make pods and whose objects the server reads."""
-
-
-def add_owner(plane, version, kind, plural, spec, above=None):
-    metadata = {"name": "o", "ownerReferences": [above] if above else []}
-    body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-    made = plane.request("POST", f"/apis/{version}/namespaces/runai-team-a/{plural}", body)["metadata"]
-    return {"apiVersion": version, "kind": kind, "name": "o", "uid": made["uid"], "controller": True}
-
-
-def add_pod(plane, pods, name, resources, spec=None, **metadata):
-    container = {"name": "train", "image": "forever", "resources": resources}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}}
-    own = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
-    plane.request("POST", pods, {**body, "spec": {**own, **(spec or {})}})
