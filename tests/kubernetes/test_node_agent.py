@@ -19,8 +19,9 @@ from pliant.devices.cards import DRIVERS, Card
 from pliant.devices.handout import SHIM
 from pliant.devices.node_look import OVER_SECONDS
 from tests.kubernetes.control_plane import ROOT, Answered, shared, until
+from tests.kubernetes.images import libraries
 from tests.kubernetes.keeper import free_ports
-from tests.kubernetes.node import NAME, image, libraries, node, programs
+from tests.kubernetes.node import NAME, image, node, programs
 from tests.kubernetes.release import ACCOUNT, CHART, run
 from tests.shim.stage import HERE as PROBES
 from tests.shim.stage import compile_c
