@@ -12,7 +12,7 @@ from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.rights import AGENT_RIGHTS
 from tests.kubernetes.control_plane import until
-from tests.kubernetes.installed import MADE, OPENS, a_release, add_owner, add_pod
+from tests.kubernetes.installed import ACCOUNT, MADE, OPENS, a_release, add_owner, add_pod
 from tests.kubernetes.keeper import free_ports
 from tests.kubernetes.release import CHART, NAME
 from tests.kubernetes.test_chart import wanted
@@ -68,9 +68,55 @@ def test_its_servers_run_take_turns_and_are_upgraded(installed):
     assert plane.get("/apis/pliant.dev/v1alpha1/projects/default") is not None, "Helm keeps definitions"
 
 
+EVE = [{"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]}]
+
+
+def test_nobody_else_changes_what_it_writes_on_pods(installed):
+    """Not who may change pods and their status, nor with a binding; the server may."""
+    plane, pods = installed.plane, "/api/v1/namespaces/default/pods"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"}
+    plane.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": "eve"}, "rules": EVE})
+    subjects = [{"kind": "User", "name": "eve", "apiGroup": role["apiGroup"]}]
+    body = {"metadata": {"name": "eve"}, "roleRef": role, "subjects": subjects}
+    plane.request("POST", f"{rbac}/clusterrolebindings", body)
+    spec = {"schedulerName": "none", "containers": [{"name": "main", "image": "forever"}]}
+    for name, notes in (("bound", {"pliant/gpu-conf": "limit=1", "own": "1"}), ("waits", {})):
+        plane.request("POST", pods, {"metadata": {"name": name, "annotations": notes}, "spec": spec})
+
+    def tried(who, *words):
+        command = [plane.pieces / "kubectl", f"--kubeconfig={plane.kubeconfig}", f"--as={who}", *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return done.stderr
+
+    def patch(value, *more, who="eve"):
+        change = json.dumps({"metadata": {"annotations": value}})
+        return tried(who, "patch", "pod", "bound", f"--patch={change}", *more)
+
+    said = "Annotations pliant/... of a pod are written by Pliant alone"
+    raised, gone = {"pliant/gpu-conf": "limit=2"}, {"pliant/gpu-conf": None}
+    until(lambda: said in patch(raised), "the API server knows the policy")
+    for change in (raised, gone, {"pliant/node-agent": "true"}):
+        for more in ((), ("--subresource=status",)):
+            assert said in patch(change, *more), (change, more)
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
+    file = installed.stage.folder / "binding.json"
+    for notes in (raised, {}):
+        file.write_text(json.dumps({**binding, "metadata": {"name": "waits", "annotations": notes}}))
+        path = f"{pods}/waits/binding"
+        answer = tried("eve", "create", f"--raw={path}", "-f", str(file))
+        assert (said in answer) if notes else answer == "", "one without annotations is nobody's business"
+    assert patch({"own": "2"}) == ""
+    assert plane.request("GET", f"{pods}/bound")["metadata"]["annotations"] == {
+        "pliant/gpu-conf": "limit=1",
+        "own": "2",
+    }
+    assert patch(raised, who=ACCOUNT) == ""
+
+
 LEFT = (
     "clusterroles,clusterrolebindings,serviceaccounts,secrets,services,deployments,poddisruptionbudgets,"
-    "mutatingwebhookconfigurations"
+    "mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
 
