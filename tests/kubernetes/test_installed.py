@@ -5,6 +5,7 @@ alone, and the audit of the API server shows that they use every one of these ri
 import json
 import shlex
 import subprocess
+from itertools import count
 
 import pytest
 
@@ -89,13 +90,14 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         return done.stderr
 
-    def patch(value, *more, who="eve"):
+    def patch(value, *more, who="eve", pod="bound"):
         change = json.dumps({"metadata": {"annotations": value}})
-        return tried(who, "patch", "pod", "bound", f"--patch={change}", *more)
+        return tried(who, "patch", "pod", pod, f"--patch={change}", *more)
 
     said = "Annotations pliant/... of a pod are written by Pliant alone"
     raised, gone = {"pliant/gpu-conf": "limit=2"}, {"pliant/gpu-conf": None}
-    until(lambda: said in patch(raised), "the API server knows the policy")
+    tries = count()
+    until(lambda: said in patch({"pliant/try": str(next(tries))}, pod="waits"), "the policy is in force")
     for change in (raised, gone, {"pliant/node-agent": "true"}):
         for more in ((), ("--subresource=status",)):
             assert said in patch(change, *more), (change, more)
