@@ -386,7 +386,8 @@ class KubeEngine(Afar):
 
     def _node_changed(self, there: bool, node: KubeNode) -> None:
         with self._lock:
-            (self._lose if not there else partial(self._book.node, node=node))(name_of(node))
+            name = name_of(node)
+            self._book.node(name, node) if there else self._lose(name)
 
     def _lose(self, node: str) -> None:
         """The scheduler gives up what ran there: it ends, and is foreign until it has if the node is back."""

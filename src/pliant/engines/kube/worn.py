@@ -11,8 +11,7 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 WORN = "pliant-gpu"
 """The volume with its files."""
 
-
-POD = [("PLIANT_POD_NAMESPACE", "metadata.namespace"), ("PLIANT_POD_NAME", "metadata.name")]
+POD = {"PLIANT_POD_NAMESPACE": "metadata.namespace", "PLIANT_POD_NAME": "metadata.name"}
 OWN = "$(PLIANT_POD_NAMESPACE)_$(PLIANT_POD_NAME)"
 """The folder of a pod below that of the agents; its name is not known yet."""
 
@@ -29,8 +28,8 @@ def wear(spec: dict[str, Any], main: dict[str, Any], image: str, kept: bool) -> 
     annotations, which are written when it is bound; the file with the limits is renewed by the kubelet or, if
     they are `kept`, by the agent of its node."""
     library = {"name": "pliant-library", "mountPath": INSIDE}
-    others = [each for each in main.get("env", ()) if each["name"] != VISIBLE]
-    env = [{"name": name, "valueFrom": _field(path)} for name, path in POD] if kept else []
+    others = [each for each in main.get("env", ()) if each["name"] not in (VISIBLE, *POD)]
+    env = [{"name": name, "valueFrom": _field(path)} for name, path in POD.items()] if kept else []
     main["env"] = [*others, *env, {"name": VISIBLE, "valueFrom": _note(DEVICES)}]
     preload = {"name": WORN, "mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload", "readOnly": True}
     files = [{"path": "ld.so.preload", **_note(PRELOAD)}]
