@@ -113,7 +113,7 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
         labels.get(PART, ""),
         together,
         _role(labels) or (_shape(_request(seen, notes)) if together is not None else TASK),
-        _first(labels, PROJECT) or _project_of(seen.namespace),
+        _first(labels, PROJECT) or project_of(seen.namespace),
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
         labels.get(PREEMPTIBLE, "true") != "false",
@@ -231,12 +231,12 @@ def _shape(request: Request) -> str:
     return f"gpu{gpus}-cpu{request.cpu}m-memory{request.memory >> 20}mi"
 
 
-def _project_of(namespace: str) -> str:
+def project_of(namespace: str) -> str:
     return namespace.removeprefix(PREFIX) if namespace.startswith(PREFIX) else "default"
 
 
 def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec: PodSpec) -> str:
-    named, own = _first(labels, PROJECT), _project_of(seen.namespace)
+    named, own = _first(labels, PROJECT), project_of(seen.namespace)
     if named and seen.namespace.startswith(PREFIX) and named != own:
         return (
             f"Its label names project {named}, its namespace belongs to project {own}: "
