@@ -72,7 +72,7 @@ def make_backend(
         project, now = around.project_name, clock.now
         parts = sharing(image) if image else None
         engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images)
-        asked = kube_admission(scheduler, image)
+        asked = kube_admission(scheduler, image, engine)
         return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked)
     if options.images or options.share_image:
         raise ValueError("--image and --share-image are for clusters: add --kubeconfig FILE.")

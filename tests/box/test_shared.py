@@ -19,7 +19,7 @@ from examples.walkthrough import Stage
 from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from tests.box.accounts import acting as acting_as
-from tests.box.box_rig import SECONDS, members, until
+from tests.box.box_rig import PYTHON, SECONDS, members, trees, until
 from tests.box.conftest import requirements
 from tests.box.server_rig import ServedBox, acting
 from tests.e2e.witness import jupyter_status
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SLEEP = ("--", "sh", "-c", "echo begun; exec sleep 100000")
 JOBS = "/api/v1/workloads"
+MIB = 2**20
 
 
 def free_port() -> int:
@@ -76,6 +77,56 @@ def test_each_job_runs_as_who_submitted_it(box):
         assert set(tasks(box, owner).values()) == {owner.uid}
     assert box.row(box.alice, "hers")["submittedBy"] == box.alice.name
     assert box.row(box.alice, "his")["submittedBy"] == box.bob.name  # of the same project: she sees that much
+
+
+FILLS = """
+import signal, time
+print("begun", flush=True)
+signal.sigwait([signal.SIGUSR1])
+much = b"x" * (100 << 20)
+print("filled", len(much), flush=True)
+time.sleep(100000)
+"""
+
+
+def test_memory_of_a_running_job_grows_in_place_and_only_for_its_owner(box):
+    """By the warden: its control group has the new limit, its process is the one of before."""
+    script = box.run_dir / "fills.py"
+    script.write_text(f"import signal; signal.pthread_sigmask(0, [signal.SIGUSR1])\n{FILLS}")
+    box.good(
+        box.alice, "submit", "sized", "--memory", "64Mi", "--cpu", "0.5", "--", PYTHON, "-S", str(script)
+    )
+    job = box.job(box.alice, "sized")
+    until(lambda: box.log(box.alice, job) == b"begun\n", "it runs")
+    group = f"{box.tag}/user-{box.alice.uid}/{job}.*"
+    before = members_of(group)
+    assert limit(group) == 64 * MIB and len(before) == 1
+
+    done = box.cli(box.bob, "resize", "sized", "--memory", "1Gi")
+    assert done.returncode == 4 and limit(group) == 64 * MIB, done
+
+    box.good(box.alice, "resize", "sized", "--memory", "160Mi")
+    until(lambda: limit(group) == 160 * MIB, "its group has the new limit")
+    os.kill(min(before), signal.SIGUSR1)
+    until(lambda: b"filled 104857600" in box.log(box.alice, job), "it has more than it began with")
+    assert members_of(group) == before and box.row(box.alice, "sized")["phase"] == "Running"
+
+    box.good(box.alice, "resize", "sized", "--memory", "128Mi")
+    until(lambda: limit(group) == 128 * MIB, "a limit falls too, if that is enough")
+    assert members_of(group) == before
+    box.good(box.alice, "delete", "sized")
+
+
+def limit(group) -> int:
+    """Bytes, in a group of either version."""
+    names = ("memory.max", "memory.limit_in_bytes")
+    found = [file for name in names for tree in trees() for file in tree.glob(f"{group}/{name}")]
+    return int(found[0].read_text())
+
+
+def members_of(group) -> set[int]:
+    files = (file for tree in trees() for file in tree.glob(f"{group}/cgroup.procs"))
+    return {int(pid) for file in files for pid in file.read_text().split()}
 
 
 def test_the_log_and_the_inside_of_a_job_are_its_owners(box):

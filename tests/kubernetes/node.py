@@ -4,11 +4,9 @@ They hide what a kubelet changes of its machine: settings of the kernel, /run, /
 When the first process of the pid namespace ends, the kernel ends all others, those of containers too.
 """
 
-import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 
 from tests.house.gaps import gap
 from tests.kubernetes.control_plane import ROOT, SETUP, ControlPlane, pieces, until
+from tests.kubernetes.images import archive
 from tests.kubernetes.keeper import die_with_parent, free_ports
 
 NAME = "localhost"  # by which the API server reaches the kubelet
@@ -63,12 +62,6 @@ def programs() -> Path:
     return folder
 
 
-def libraries(program: Path) -> Mapping[str, Path]:
-    """The files of the C library that it needs, by their paths in an image."""
-    said = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
-    return {path.lstrip("/"): Path(path) for path in re.findall(r"(/\S+) \(0x", said)}
-
-
 def image(
     name: str, files: Mapping[str, Path], path: Path, *, entry: Sequence[str] = (), env: Sequence[str] = ()
 ) -> Path:
@@ -88,24 +81,10 @@ def image(
             made = tarfile.TarInfo(f"bin/{command}")
             made.type, made.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(made)
-    content = layer.getvalue()
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Entrypoint": list(entry), "Env": ["PATH=/bin", *env]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
-    }
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    parts = {
-        "layer.tar": content,
-        "config.json": json.dumps(config).encode(),
-        "manifest.json": json.dumps(manifest).encode(),
-    }
-    with tarfile.open(path, "w") as tar:
-        for part, data in parts.items():
-            made = tarfile.TarInfo(part)
-            made.size = len(data)
-            tar.addfile(made, io.BytesIO(data))
+    content = path.with_suffix(".layer")
+    content.write_bytes(layer.getvalue())
+    archive(name, content, {"Entrypoint": list(entry), "Env": ["PATH=/bin", *env]}, path)
+    content.unlink()
     return path
 
 

@@ -142,6 +142,7 @@ class Server:
                 (place / key).write_bytes(value)
         else:
             assert volume == {"name": volume["name"], "emptyDir": {}}
+            place.chmod(0o2777)  # as a kubelet makes it
         return place
 
     def _start(self, container: Json) -> subprocess.Popen[bytes]:
@@ -173,7 +174,8 @@ class Server:
         script += [f"mkdir -p {root}{ACCOUNT} && mount --bind {account} {root}{ACCOUNT}"]
         for path, mount in mounts.items():
             script.append(
-                f"mkdir -p {root}{path} && mount --bind {self._volumes[mount['name']]} {root}{path}"
+                f"mkdir -p {root}{path} && mount --bind"
+                f" {self._volumes[mount['name']] / mount.get('subPath', '')} {root}{path}"
             )
             if mount.get("readOnly"):
                 script.append(f"mount -o remount,bind,ro {root}{path}")

@@ -23,19 +23,19 @@ def pod(notes=None, *, scheduler="pliant", gpus=0, **spec):
     return {"metadata": metadata, "spec": {"schedulerName": scheduler, "containers": containers, **spec}}
 
 
-def asked(about, image=IMAGE):
+def asked(about, image=IMAGE, **more):
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    answer = admit({**review, "request": {"uid": "7", "object": about}}, "pliant", image)
+    answer = admit({**review, "request": {"uid": "7", "object": about}}, "pliant", image, **more)
     assert {key: answer[key] for key in review} == review and answer["response"]["uid"] == "7"
     return answer["response"]
 
 
-def patched(about):
+def patched(about, **more):
     found = copy.deepcopy(about)
-    response = asked(about)
+    response = asked(about, **more)
     assert response["allowed"]
     for change in json.loads(base64.b64decode(response.get("patch", "W10="))):
-        *path, last = change["path"].strip("/").split("/")
+        *path, last = (word.replace("~1", "/") for word in change["path"].strip("/").split("/"))
         where = found
         for each in path:
             where = where[int(each) if isinstance(where, list) else each]
@@ -64,6 +64,25 @@ def test_it_gets_the_library_and_its_device_from_its_annotations():
     assert patched(again) == again, "once is enough"
 
 
+def test_where_all_nodes_have_agents_its_limits_are_theirs():
+    """A folder by its name, which it has only later; it waits for that folder, not for one of another pod."""
+    found = patched(pod(HALF), kept=True)
+    assert found["metadata"]["annotations"]["pliant/node-agent"] == "true"
+    spec, main = found["spec"], found["spec"]["containers"][1]
+    (kept,) = [it for it in spec["volumes"] if "hostPath" in it]
+    mounts = {it["mountPath"]: it for it in main["volumeMounts"] if it["name"] == kept["name"]}
+    assert {path: it["subPathExpr"].partition("/")[2] for path, it in mounts.items()} == {
+        "/etc/pliant": "conf",
+        "/run/pliant/ledger": "ledger",
+    }
+    assert mounts["/etc/pliant"]["readOnly"] and not mounts["/run/pliant/ledger"]["readOnly"]
+    assert all("emptyDir" not in it or it["name"] == "pliant-library" for it in spec["volumes"])
+    (bring,) = spec["initContainers"]
+    assert "PLIANT_POD_UID" in {it["name"] for it in bring["env"]}
+    assert [it["readOnly"] for it in bring["volumeMounts"] if it["name"] == kept["name"]] == [True]
+    assert patched(found, kept=True) == found, "once is enough"
+
+
 @pytest.mark.parametrize(
     "about", [pod(), pod(gpus=1), pod(HALF, scheduler="default-scheduler"), pod({"other": "0.5"})]
 )
@@ -79,6 +98,11 @@ def test_what_asks_for_no_part_here_is_left_as_it_is(about):
         ({"gpu-fraction": "1"}, 0, "between 0 and 1"),
         ({"gpu-fraction": "NaN"}, 0, "between 0 and 1"),
         ({"gpu-memory": "-5"}, 0, "MiB or an amount"),
+        ({**HALF, "gpu-fraction-limit": "0.4"}, 0, "is no less and at most 1"),
+        ({**HALF, "gpu-fraction-limit": "1.5"}, 0, "is no less and at most 1"),
+        ({**HALF, "gpu-memory-limit": "9000"}, 0, "gpu-memory-limit goes with gpu-memory"),
+        ({"gpu-memory": "2000", "gpu-memory-limit": "1999"}, 0, "goes with gpu-memory and is no less"),
+        ({"gpu-memory": "2000", "gpu-memory-limit": "all"}, 0, "goes with gpu-memory and is no less"),
     ],
 )
 def test_what_nobody_could_give_is_refused(notes, gpus, said):

@@ -12,7 +12,7 @@ from pliant.api.admission import PATH
 from pliant.cli.cluster.webhook import webhook
 from pliant.engines.kube.agents import FOLDER
 from pliant.engines.kube.rights import AGENT_RIGHTS, RIGHTS
-from tests.kubernetes.control_plane import ROOT, Answered, until
+from tests.kubernetes.control_plane import ROOT, Answered, helm, until
 from tests.kubernetes.release import CHART, run
 
 GIVEN = ("--set=image.repository=registry.example/pliant", "--set=database.url=postgresql://pliant@db/pliant")
@@ -76,9 +76,21 @@ def test_its_webhook_is_asked_what_that_of_a_server_outside_is_asked(tmp_path):
     assert client["caBundle"] == secret["data"]["ca.crt"]
     ca = tmp_path / "ca.crt"
     ca.write_text("certificate")
-    done = CliRunner().invoke(webhook, ["--url", "https://box:1/", "--ca", str(ca)])
-    outside, client = asked(yaml.safe_load(done.output))
+    account = "system:serviceaccount:pliant:pliant"
+    done = CliRunner().invoke(webhook, ["--url", "https://box:1/", "--ca", str(ca), "--account", account])
+    asks, policy, bound = yaml.safe_load_all(done.output)
+    outside, client = asked(asks)
     assert client["url"] == f"https://box:1{PATH}" and outside == inside
+    mine = {it["kind"]: it["spec"] for it in texts if it["kind"].startswith("ValidatingAdmissionPolicy")}
+    assert mine[policy["kind"]] == policy["spec"]
+    assert set(mine) == {policy["kind"], bound["kind"]}
+    old = subprocess.run(
+        [helm(), "template", "pliant", str(CHART), "--kube-version=1.29.0", *GIVEN],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "ValidatingAdmissionPolicy" not in old.stdout, "1.29 has none"
 
 
 @pytest.mark.parametrize(

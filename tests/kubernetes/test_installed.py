@@ -5,87 +5,24 @@ alone, and the audit of the API server shows that they use every one of these ri
 import json
 import shlex
 import subprocess
-import tempfile
-from pathlib import Path
+from itertools import count
 
 import pytest
 
-from examples.walkthrough import Stage
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.rights import AGENT_RIGHTS
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
+from tests.kubernetes.installed import ACCOUNT, MADE, OPENS, a_release, add_owner, add_pod
 from tests.kubernetes.keeper import free_ports
-from tests.kubernetes.release import CHART, NAME, Release
-from tests.kubernetes.test_chart import define, wanted
-from tests.store.postgres import server
-
-ACCOUNT = f"system:serviceaccount:{NAME}:{NAME}"
-
-
-class Installed:
-    """A release, somebody who types at its server, and what was asked of the API server in its name."""
-
-    def __init__(self, release, stage, kubeconfig):
-        self.release, self.plane, self.stage, self.kubeconfig = release, release.plane, stage, kubeconfig
-
-    def begin(self, name):
-        """A server of it; `typed` goes there from now on."""
-        begun = self.release.begin(name)
-        self.stage.env |= self.release.env(begun)
-        return begun
-
-    def leads(self, name):
-        process = self.release.servers[name]
-
-        def found():
-            assert process.process.poll() is None, process.log.read_text()[-3000:]
-            return self.release.leading() == [name]
-
-        until(found, f"the service leads to {name}: {process.log}")
-
-    def typed(self, command):
-        done = self.stage.run(command)
-        assert done.code == 0, f"{command}: {done.said}"
-        return done.out
-
-    def used(self, account=ACCOUNT):
-        """(group, resource, verb) -> HTTP statuses."""
-        found = {}
-        for line in (self.plane.folder / "audit.log").read_text().splitlines():
-            event = json.loads(line)
-            about = event.get("objectRef")
-            if event["user"]["username"] != account or about is None:
-                continue
-            part = f"/{about['subresource']}" if "subresource" in about else ""
-            key = (about.get("apiGroup", ""), about["resource"] + part, event["verb"])
-            found.setdefault(key, set()).add(event.get("responseStatus", {}).get("code"))
-        return found
+from tests.kubernetes.release import CHART, NAME
+from tests.kubernetes.test_chart import wanted
 
 
 @pytest.fixture
 def installed(tmp_path):
-    with (
-        shared(tmp_path / "cluster", "audit", "podgroups") as plane,
-        tempfile.TemporaryDirectory(prefix="pliant-pg-") as folder,
-        server(Path(folder)) as database,
-    ):
-        labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
-        plane.add_node("n1", gpus=2, labels=labels)
-        for version, kind, plural in MADE[1:]:
-            define(plane, *version.split("/"), kind, plural)
-        define(plane, "scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
-        release = Release(plane, tmp_path / "release", database.place().replace("@/", "@localhost/"))
-        release.install()
-        config = json.loads(plane.kubeconfig.read_text())
-        config["users"][0]["user"]["token"] = release.account()
-        config["contexts"][0]["context"]["namespace"] = NAME
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(config))
-        stage = Stage(tmp_path / "stage")
-        yield Installed(release, stage, kubeconfig)
-        release.end()
-        assert stage.close() == {}, "these processes outlived the test"
+    with a_release(tmp_path) as found:
+        yield found
 
 
 def test_its_servers_run_take_turns_and_are_upgraded(installed):
@@ -132,9 +69,56 @@ def test_its_servers_run_take_turns_and_are_upgraded(installed):
     assert plane.get("/apis/pliant.dev/v1alpha1/projects/default") is not None, "Helm keeps definitions"
 
 
+EVE = [{"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]}]
+
+
+def test_nobody_else_changes_what_it_writes_on_pods(installed):
+    """Not who may change pods and their status, nor with a binding; the server may."""
+    plane, pods = installed.plane, "/api/v1/namespaces/default/pods"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"}
+    plane.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": "eve"}, "rules": EVE})
+    subjects = [{"kind": "User", "name": "eve", "apiGroup": role["apiGroup"]}]
+    body = {"metadata": {"name": "eve"}, "roleRef": role, "subjects": subjects}
+    plane.request("POST", f"{rbac}/clusterrolebindings", body)
+    spec = {"schedulerName": "none", "containers": [{"name": "main", "image": "forever"}]}
+    for name, notes in (("bound", {"pliant/gpu-conf": "limit=1", "own": "1"}), ("waits", {})):
+        plane.request("POST", pods, {"metadata": {"name": name, "annotations": notes}, "spec": spec})
+
+    def tried(who, *words):
+        command = [plane.pieces / "kubectl", f"--kubeconfig={plane.kubeconfig}", f"--as={who}", *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return done.stderr
+
+    def patch(value, *more, who="eve", pod="bound"):
+        change = json.dumps({"metadata": {"annotations": value}})
+        return tried(who, "patch", "pod", pod, f"--patch={change}", *more)
+
+    said = "Annotations pliant/... of a pod are written by Pliant alone"
+    raised, gone = {"pliant/gpu-conf": "limit=2"}, {"pliant/gpu-conf": None}
+    tries = count()
+    until(lambda: said in patch({"pliant/try": str(next(tries))}, pod="waits"), "the policy is in force")
+    for change in (raised, gone, {"pliant/node-agent": "true"}):
+        for more in ((), ("--subresource=status",)):
+            assert said in patch(change, *more), (change, more)
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
+    file = installed.stage.folder / "binding.json"
+    for notes in (raised, {}):
+        file.write_text(json.dumps({**binding, "metadata": {"name": "waits", "annotations": notes}}))
+        path = f"{pods}/waits/binding"
+        answer = tried("eve", "create", f"--raw={path}", "-f", str(file))
+        assert (said in answer) if notes else answer == "", "one without annotations is nobody's business"
+    assert patch({"own": "2"}) == ""
+    assert plane.request("GET", f"{pods}/bound")["metadata"]["annotations"] == {
+        "pliant/gpu-conf": "limit=1",
+        "own": "2",
+    }
+    assert patch(raised, who=ACCOUNT) == ""
+
+
 LEFT = (
     "clusterroles,clusterrolebindings,serviceaccounts,secrets,services,deployments,poddisruptionbudgets,"
-    "mutatingwebhookconfigurations"
+    "mutatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
 
@@ -258,7 +242,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     used = installed.used()
     refused = {key: codes for key, codes in used.items() if 403 in codes}
     assert refused == {}
-    assert set(used) - DOCTOR == wanted() - BESIDE
+    assert set(used) - DOCTOR == wanted() - BESIDE == installed.allowed(NAME)
 
 
 def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
@@ -298,16 +282,11 @@ def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
             assert "it is not what was written; it cannot start" in told()[0]
         finally:
             agent.terminate()
-    used = installed.used(f"system:serviceaccount:{NAME}:{account}")
+    who = f"system:serviceaccount:{NAME}:{account}"
+    used = installed.used(who)
     assert {key: codes for key, codes in used.items() if 403 in codes} == {}
-    assert set(used) == wanted(AGENT_RIGHTS)
+    assert set(used) == wanted(AGENT_RIGHTS) == installed.allowed(account, who)
 
-
-OPENS = """
-from pliant.client import Client
-client = Client.connect()
-client.open_port(next(each["id"] for each in client.workloads("team-a")), 80)
-"""
 
 BESIDE = {("", "pods/exec", "create"), ("", "pods/portforward", "create")}
 """Asked of the authorizer beside `get` for a web socket; the audit has no line of its own for that."""
@@ -318,28 +297,3 @@ DOCTOR = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
 
 def verbs(used, resource):
     return {verb for _, name, verb in used if name == resource}
-
-
-MADE = (
-    ("batch/v1", "Job", "jobs"),
-    ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-    ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
-    ("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
-    ("ray.io/v1", "RayCluster", "rayclusters"),
-    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets"),
-)
-"""Kinds that make pods and whose objects the server reads."""
-
-
-def add_owner(plane, version, kind, plural, spec, above=None):
-    metadata = {"name": "o", "ownerReferences": [above] if above else []}
-    body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-    made = plane.request("POST", f"/apis/{version}/namespaces/runai-team-a/{plural}", body)["metadata"]
-    return {"apiVersion": version, "kind": kind, "name": "o", "uid": made["uid"], "controller": True}
-
-
-def add_pod(plane, pods, name, resources, spec=None, **metadata):
-    container = {"name": "train", "image": "forever", "resources": resources}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}}
-    own = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
-    plane.request("POST", pods, {**body, "spec": {**own, **(spec or {})}})

@@ -21,7 +21,8 @@ from pliant.devices import cards
 from pliant.devices.cards import DRIVERS, Card
 from pliant.devices.handout import SHIM
 from tests.kubernetes.control_plane import Answered, shared, until
-from tests.kubernetes.node import NAME, image, libraries, node, programs
+from tests.kubernetes.images import libraries
+from tests.kubernetes.node import NAME, image, node, programs
 from tests.shim.stage import HERE as PROBES
 from tests.shim.stage import compile_c
 

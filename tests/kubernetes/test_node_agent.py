@@ -19,8 +19,9 @@ from pliant.devices.cards import DRIVERS, Card
 from pliant.devices.handout import SHIM
 from pliant.devices.node_look import OVER_SECONDS
 from tests.kubernetes.control_plane import ROOT, Answered, shared, until
+from tests.kubernetes.images import libraries
 from tests.kubernetes.keeper import free_ports
-from tests.kubernetes.node import NAME, image, libraries, node, programs
+from tests.kubernetes.node import NAME, image, node, programs
 from tests.kubernetes.release import ACCOUNT, CHART, run
 from tests.shim.stage import HERE as PROBES
 from tests.shim.stage import compile_c
@@ -86,14 +87,16 @@ class Agent:
             (f"{rbac}/clusterroles", "ClusterRole"),
             (f"{rbac}/clusterrolebindings", "ClusterRoleBinding"),
         ):
-            plane.request("POST", path, self.made[kind])
+            if plane.get(f"{path}/pliant-node") is None:  # else another test has made all of it
+                plane.request("POST", path, self.made[kind])
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         body["spec"] = {"expirationSeconds": 3600}
         token = plane.request("POST", f"{OWN}/serviceaccounts/pliant-node/token", body)["status"]["token"]
         authority = (plane.folder / "certificates" / "apiserver.crt").read_bytes()
         told = {"token": token.encode(), "namespace": b"default", "ca.crt": authority}
         data = {key: base64.b64encode(value).decode() for key, value in told.items()}
-        plane.request("POST", f"{OWN}/secrets", {"metadata": {"name": "agent-account"}, "data": data})
+        if plane.get(f"{OWN}/secrets/agent-account") is None:
+            plane.request("POST", f"{OWN}/secrets", {"metadata": {"name": "agent-account"}, "data": data})
 
     def begin(self, name, port=0):
         """With the token that the admission would mount, on the node's network: no other reaches it."""

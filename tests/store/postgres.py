@@ -22,14 +22,16 @@ DEADLINE = 200  # seconds for the server to answer, or to end
 class Server:
     """Gives out fresh places for a store: schemas of one database, which are made faster than databases."""
 
-    def __init__(self, folder: Path, user: str, account: dict[str, object]) -> None:
-        self.folder, self.user, self.count = folder, user, 0
+    def __init__(self, folder: Path, user: str, account: dict[str, object], port: int = 0) -> None:
+        """With a port it listens there too, at 127.0.0.1."""
+        self.folder, self.user, self.count, self.port = folder, user, 0, port
         self._account = account
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Returns once it answers."""
-        settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "max_connections=40"]
+        settings = [f"listen_addresses={'127.0.0.1' if self.port else ''}", f"port={self.port or 5432}"]
+        settings += [f"unix_socket_directories={self.folder}", "max_connections=40"]
         words = [word for setting in settings for word in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -49,7 +51,8 @@ class Server:
             self._process = None
 
     def url(self, database: str) -> str:
-        return f"postgresql://{self.user}@/{database}?host={self.folder}"
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://{self.user}@/{database}?host={self.folder}{port}"
 
     def place(self) -> str:
         """The URL of one that is empty."""
@@ -68,7 +71,7 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[Server]:
+def server(folder: Path, port: int = 0) -> Iterator[Server]:
     """Runs one; as root it runs as the package's own account, for it refuses to be root."""
     initdb = program("initdb")
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -89,7 +92,7 @@ def server(folder: Path) -> Iterator[Server]:
         **account,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    made = Server(folder, user, account)
+    made = Server(folder, user, account, port)
     try:
         made.start()
         yield made

@@ -1,12 +1,15 @@
 """cluster webhook: what makes a cluster ask the server about pods that want a part of a GPU."""
 
 import base64
+import re
 from pathlib import Path
 from string import Template
 
 import click
 
 from pliant.cli.lazy import Command
+
+ACCOUNT = re.compile(r"[^'\"\\\s]+")
 
 CONFIGURATION = Template("""\
 apiVersion: admissionregistration.k8s.io/v1
@@ -32,6 +35,52 @@ webhooks:
   timeoutSeconds: 5
 """)
 
+POLICY = Template("""\
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: pliant-$scheduler-annotations
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [""]
+      apiVersions: [v1]
+      resources: [pods, pods/status, pods/resize, pods/ephemeralcontainers]
+      operations: [UPDATE]
+      scope: Namespaced
+    - apiGroups: [""]
+      apiVersions: [v1]
+      resources: [bindings, pods/binding]
+      operations: [CREATE]
+      scope: Namespaced
+  matchConditions:
+  - {name: others, expression: "request.userInfo.username != '$account'"}
+  variables:
+  - name: before
+    expression: >-
+      oldObject != null && has(oldObject.metadata.annotations) ?
+      oldObject.metadata.annotations : {}
+  - name: now
+    expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+  validations:
+  - expression: >-
+      variables.now.all(key, !key.startsWith('pliant/') ||
+      (key in variables.before && variables.before[key] == variables.now[key])) &&
+      variables.before.all(key, !key.startsWith('pliant/') || key in variables.now)
+    message: >-
+      Annotations pliant/... of a pod are written by Pliant alone: ask it for other limits,
+      for example with pliant resize.
+    reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: pliant-$scheduler-annotations
+spec: {policyName: pliant-$scheduler-annotations, validationActions: [Deny]}
+""")
+
 
 @click.command("webhook", cls=Command)
 @click.option(
@@ -45,7 +94,13 @@ webhooks:
     help="Certificate by which it knows it.",
 )
 @click.option("--scheduler-name", "scheduler", default="pliant", help="That of `pliant up` (pliant).")
-def webhook(url: str, ca: Path, scheduler: str) -> None:
+@click.option(
+    "--account",
+    metavar="USER",
+    help="As whom the server is known to the cluster (`kubectl auth whoami`): nobody else may then change"
+    " limits on pods. Needs Kubernetes 1.30.",
+)
+def webhook(url: str, ca: Path, scheduler: str, account: str | None) -> None:
     """Print what lets pods that others make have a part of a GPU, for `kubectl apply -f -`.
 
     The API server then asks the server about pods with the annotation gpu-fraction or gpu-memory. The server
@@ -55,3 +110,7 @@ def webhook(url: str, ca: Path, scheduler: str) -> None:
         raise click.UsageError(f"--url {url}: Kubernetes asks by https only.")
     bundle = base64.b64encode(ca.read_bytes()).decode()
     click.echo(CONFIGURATION.substitute(url=url.rstrip("/"), bundle=bundle, scheduler=scheduler), nl=False)
+    if account:
+        if not ACCOUNT.fullmatch(account):
+            raise click.UsageError(f"--account {account}: that is no name of a user of a cluster.")
+        click.echo(POLICY.substitute(scheduler=scheduler, account=account), nl=False)

@@ -99,8 +99,9 @@ def seal(checked: Checked, engine: Engine, identity: str) -> None:
     try:
         engine.seal(identity, variables_of(checked.asked))
     except OSError as error:
+        where = f" in the state folder: {error.strerror}" if error.strerror else f": {error}"
         raise Unavailable(
-            f"The job's environment cannot be saved in the state folder: {error.strerror}.",
+            f"The job's environment cannot be saved{where}.",
             f"{_CURES.get(error.errno or 0, 'See the server log')}; nothing was submitted.",
         ) from error
 

@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+from pliant.engines.kube.names import AGENT
 from pliant.engines.kube.offers import contradiction, part_of
 from pliant.engines.kube.pods import GPU_RESOURCE, MAIN
 from pliant.engines.kube.worn import WORN, wear
@@ -13,14 +14,15 @@ from pliant.engines.kube.worn import WORN, wear
 Json = dict[str, Any]
 
 
-def admit(review: Json, scheduler: str, image: str) -> Json:
-    """The answer to an AdmissionReview. `image` is that of Pliant; empty: there is none."""
+def admit(review: Json, scheduler: str, image: str, *, kept: bool = False) -> Json:
+    """The answer to an AdmissionReview. `image` is that of Pliant; empty: there is none. `kept`: agents
+    of the nodes write limits."""
     request = review["request"]
     pod, answer = request["object"], {"uid": request["uid"], "allowed": True}
     why = _refusal(pod, scheduler, image)
     if why:
         answer |= {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": why}}
-    elif changes := _changes(pod, scheduler, image):
+    elif changes := _changes(pod, scheduler, image, kept):
         patch = base64.b64encode(json.dumps(changes).encode()).decode()
         answer |= {"patchType": "JSONPatch", "patch": patch}
     return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer}
@@ -41,7 +43,7 @@ def _refusal(pod: Json, scheduler: str, image: str) -> str:
     return why
 
 
-def _changes(pod: Json, scheduler: str, image: str) -> list[Json]:
+def _changes(pod: Json, scheduler: str, image: str, kept: bool) -> list[Json]:
     """As a JSON patch; nothing for a pod that has all."""
     spec = copy.deepcopy(pod["spec"])
     if part_of(_notes(pod, scheduler)) is None or any(
@@ -51,9 +53,11 @@ def _changes(pod: Json, scheduler: str, image: str) -> list[Json]:
     names = [each["name"] for each in spec["containers"]]
     at = names.index(MAIN) if MAIN in names else 0
     main = spec["containers"][at]
-    wear(spec, main, image)
+    wear(spec, main, image, kept)
     container = f"/spec/containers/{at}"
+    mark = [{"op": "add", "path": f"/metadata/annotations/{AGENT.replace('/', '~1')}", "value": "true"}]
     return [
+        *(mark if kept else ()),
         {"op": "add", "path": f"{container}/env", "value": main["env"]},
         {"op": "add", "path": f"{container}/volumeMounts", "value": main["volumeMounts"]},
         {"op": "add", "path": "/spec/initContainers", "value": spec["initContainers"]},

@@ -56,7 +56,7 @@ TERMINATING = "NamespaceTerminating"
 """Why nothing can be created in a namespace."""
 
 
-def _causes(error: ApiError) -> list[str]:
+def causes(error: ApiError) -> list[str]:
     details = error.status.details
     return [each.reason or "" for each in (details.causes if details is not None else None) or ()]
 
@@ -95,7 +95,7 @@ class Cluster:
                 if code == 404:
                     self.add_namespace(namespace)
                     continue
-                if code == 403 and TERMINATING in _causes(error):
+                if code == 403 and TERMINATING in causes(error):
                     said = f"namespace {namespace} is being deleted: no pod can be created in it"
                     raise Refused(said, later=True) from error
                 if code in (400, 403, 422):

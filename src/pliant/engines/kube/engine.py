@@ -70,7 +70,7 @@ class KubeEngine(Afar):
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
         self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
         self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # those that live, and all of ours
-        self._book = NodeBook(self._report, self._scheduled, self._holds, self.name)
+        self._book = NodeBook(self._report, self._scheduled, self._ours, self.name)
         self._parts = parts = Parts(self._cluster, sharing, self._shared, self._gpu_memory)
         self._forgotten: set[str] = set()  # workloads
         self._epoch = 0
@@ -312,8 +312,10 @@ class KubeEngine(Afar):
         run = self._runs.get(pod.attempt) if self._ours(pod) and pod.attempt is not None else None
         return run is not None and not run.lost
 
-    def _holds(self, pod: Seen) -> bool:
-        return bool(pod.holds) and self._ours(pod)
+    def kept(self) -> bool:
+        """Whether the agents of all nodes with GPUs write limits there."""
+        with self._lock:
+            return self._parts.kept(self._book.with_gpus())
 
     def _shared(self, device: str) -> Shared:
         with self._lock:
@@ -384,14 +386,11 @@ class KubeEngine(Afar):
 
     def _node_changed(self, there: bool, node: KubeNode) -> None:
         with self._lock:
-            if there:
-                self._book.node(name_of(node), node)
-            else:
-                self._lose(name_of(node))
+            name = name_of(node)
+            self._book.node(name, node) if there else self._lose(name)
 
     def _lose(self, node: str) -> None:
-        """The scheduler gives up what ran there: it ends, and counts as foreign until it has, should the node
-        come back."""
+        """The scheduler gives up what ran there: it ends, and is foreign until it has if the node is back."""
         self._book.node(node, None)
         for run in self._runs.values():
             if run.place.node == node and run.exit is None:

@@ -72,11 +72,15 @@ def kube_engine(
     )
 
 
-def kube_admission(scheduler: str, image: str) -> "Callable[[dict[str, Any]], dict[str, Any]]":
+def kube_admission(
+    scheduler: str, image: str, engine: Engine
+) -> "Callable[[dict[str, Any]], dict[str, Any]]":
     """What answers the API server when it is asked about a pod that is to be created."""
     from pliant.engines.kube.admission import admit
+    from pliant.engines.kube.engine import KubeEngine
 
-    return lambda review: admit(review, scheduler or SCHEDULER, image)
+    assert isinstance(engine, KubeEngine)
+    return lambda review: admit(review, scheduler or SCHEDULER, image, kept=engine.kept())
 
 
 def _named(pair: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The pods of one node, as its agent sees them, and what it says about them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +11,8 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
-from pliant.engines.kube.pods import seen
+from pliant.engines.kube.offers import project_of
+from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.watching import Follower
 
 log = logging.getLogger(__name__)
@@ -43,9 +44,18 @@ def _pod(pod: Pod) -> NodePod:
         bool(found.cluster),
         found.over or found.confirmed,
         found.conf if found.kept and found.cluster else "",
-        env.get("RUNAI_PROJECT", ""),
-        env.get("RUNAI_JOB_NAME", ""),
+        *(_of_others(pod, found) if found.found else _told(env)),
     )
+
+
+def _told(env: Mapping[str, str]) -> tuple[str, str]:
+    return env.get("RUNAI_PROJECT", ""), env.get("RUNAI_JOB_NAME", "")
+
+
+def _of_others(pod: Pod, found: Seen) -> tuple[str, str]:
+    """Project and workload of a pod that we did not make: those of its namespace and of its maker."""
+    owners = (pod.metadata and pod.metadata.ownerReferences) or []
+    return project_of(found.namespace), next((each.name for each in owners if each.controller), found.name)
 
 
 class NodePods:

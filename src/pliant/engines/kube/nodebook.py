@@ -20,11 +20,11 @@ class NodeBook:
     """Not for two threads at once."""
 
     def __init__(
-        self, report: Sink, scheduled: Callable[[Seen], bool], holds: Callable[[Seen], bool], engine: str
+        self, report: Sink, scheduled: Callable[[Seen], bool], ours: Callable[[Seen], bool], engine: str
     ) -> None:
-        """`scheduled` tells whether a pod is an attempt that the scheduler knows, `holds` whether it holds a
-        device for such attempts."""
-        self._report, self._scheduled, self._holds, self._engine = report, scheduled, holds, engine
+        """`scheduled` tells whether a pod is an attempt that the scheduler knows, `ours` whether it is this
+        server's."""
+        self._report, self._scheduled, self._ours, self._engine = report, scheduled, ours, engine
         self._nodes: dict[str, KubeNode] = {}
         self._pods: defaultdict[str, dict[Key, Seen]] = defaultdict(dict)  # by node; those that live
         self._placed: defaultdict[str, dict[AttemptId, tuple[str, ...]]] = defaultdict(dict)  # devices
@@ -36,6 +36,9 @@ class NodeBook:
 
     def names(self) -> frozenset[str]:
         return frozenset(self._nodes)
+
+    def with_gpus(self) -> list[str]:
+        return [name for name, node in self._nodes.items() if gpu_count(node)]
 
     def gpu_memory(self, name: str) -> dict[str, int]:
         """Bytes by device of that node; of none if it is gone, 0 where nobody has said."""
@@ -78,7 +81,7 @@ class NodeBook:
             return
         others = [pod for pod in self._pods[name].values() if not self._scheduled(pod)]
         ours = {device for devices in self._placed[name].values() for device in devices}
-        used = -(-sum(pod.amount.gpu for pod in others if not self._holds(pod)) // 1000)
+        used = -(-sum(pod.amount.gpu for pod in others if not (pod.holds and self._ours(pod))) // 1000)
         foreign = stand_in(self._foreign.get(name, ()), uuids(name, gpu_count(node)), ours, used)
         self._foreign[name] = foreign
         now = node_of(node, others, foreign, self._engine)

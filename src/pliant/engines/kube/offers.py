@@ -23,6 +23,9 @@ PREEMPTIBLE = "pliant/preemptible"
 FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
 """Annotations that ask for a part of a GPU."""
 
+LIMIT, LIMIT_MEMORY = "gpu-fraction-limit", "gpu-memory-limit"
+"""Annotations beside them: to how much it may grow while nobody else asks for that."""
+
 ROLES = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
@@ -110,7 +113,7 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
         labels.get(PART, ""),
         together,
         _role(labels) or (_shape(_request(seen, notes)) if together is not None else TASK),
-        _first(labels, PROJECT) or _project_of(seen.namespace),
+        _first(labels, PROJECT) or project_of(seen.namespace),
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
         labels.get(PREEMPTIBLE, "true") != "false",
@@ -150,12 +153,37 @@ def part_of(notes: Mapping[str, str]) -> tuple[int, int] | None:
             raise ValueError
         return int(milli), 0
     if FRACTION_MEMORY in notes:
-        text = notes[FRACTION_MEMORY]
-        memory = parse_bytes(f"{text}Mi" if text.isdecimal() else text)
-        if not 0 < memory < 2**62:
-            raise ValueError
-        return GPU, memory
+        return GPU, _memory(notes[FRACTION_MEMORY])
     return None
+
+
+def limit_of(notes: Mapping[str, str], part: tuple[int, int] | None) -> tuple[int, int]:
+    """Thousandths, and bytes, to which that part may grow while nobody else asks for them; 0: it stays.
+
+    Raises ValueError.
+    """
+    if part is None and not notes.keys().isdisjoint((LIMIT, LIMIT_MEMORY)):
+        raise ValueError
+    portion, memory = part or (0, 0)
+    if LIMIT in notes:
+        milli = Decimal(notes[LIMIT]) * 1000
+        if memory or not (portion <= milli <= GPU and milli == milli.to_integral_value()):
+            raise ValueError
+        return int(milli), 0
+    if LIMIT_MEMORY in notes:
+        most = _memory(notes[LIMIT_MEMORY])
+        if not memory <= most or not memory:
+            raise ValueError
+        return 0, most
+    return 0, 0
+
+
+def _memory(text: str) -> int:
+    """MiB, or an amount. Raises ValueError."""
+    memory = parse_bytes(f"{text}Mi" if text.isdecimal() else text)
+    if not 0 < memory < 2**62:
+        raise ValueError
+    return memory
 
 
 def contradiction(notes: Mapping[str, str], *, asks: bool) -> str:
@@ -169,11 +197,18 @@ def contradiction(notes: Mapping[str, str], *, asks: bool) -> str:
     if named and asks:
         return f"It asks for nvidia.com/gpu and, by annotation {named[0]}, for a part of one: choose one."
     try:
-        part_of(notes)
+        part = part_of(notes)
     except (ValueError, ArithmeticError):
         return (
             f"Its annotation {named[0]} is {notes[named[0]][:40]!r}: write a number between 0 and 1 with "
             f"three decimals at most for {FRACTION}, MiB or an amount such as 5G for {FRACTION_MEMORY}."
+        )
+    try:
+        limit_of(notes, part)
+    except (ValueError, ArithmeticError):
+        return (
+            f"Its limit of a part of a GPU cannot be: {LIMIT} goes with {FRACTION} and is no less and at "
+            f"most 1, {LIMIT_MEMORY} goes with {FRACTION_MEMORY} and is no less."
         )
     return ""
 
@@ -183,7 +218,8 @@ def _request(seen: Seen, notes: Mapping[str, str]) -> Request:
     part = None if contradiction(notes, asks=whole > 0) else part_of(notes)
     if part is None:
         return Request(devices=whole, cpu=cpu, memory=memory)
-    return Request(1, part[0], part[1], cpu, memory)
+    portion, size = limit_of(notes, part)
+    return Request(1, part[0], part[1], cpu, memory, portion, size)
 
 
 def _shape(request: Request) -> str:
@@ -195,12 +231,12 @@ def _shape(request: Request) -> str:
     return f"gpu{gpus}-cpu{request.cpu}m-memory{request.memory >> 20}mi"
 
 
-def _project_of(namespace: str) -> str:
+def project_of(namespace: str) -> str:
     return namespace.removeprefix(PREFIX) if namespace.startswith(PREFIX) else "default"
 
 
 def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec: PodSpec) -> str:
-    named, own = _first(labels, PROJECT), _project_of(seen.namespace)
+    named, own = _first(labels, PROJECT), project_of(seen.namespace)
     if named and seen.namespace.startswith(PREFIX) and named != own:
         return (
             f"Its label names project {named}, its namespace belongs to project {own}: "

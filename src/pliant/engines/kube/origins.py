@@ -1,5 +1,6 @@
 """Who makes pods like one, up to the object that a person made, and how many of them it wants."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,8 +24,13 @@ from pliant.engines.kube.offers import (
     OwnerRef,
 )
 
+log = logging.getLogger(__name__)
+
 LEVELS = 4
 """So many owners above each other are looked at: a worker of a LeaderWorkerSet has four."""
+
+ABOVE = ("StatefulSet", "PodGroup")
+"""Kinds that the chart lets the server read beside those that it counts."""
 
 Json = Mapping[str, Any]
 
@@ -146,6 +152,8 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
     try:
         found = cast(Any, client.get(kind, owner.name, namespace=namespace)).to_dict()
     except ApiError as error:
+        if status_of(error) == 403 and (_counts(owner) or owner.kind in ABOVE):
+            log.warning("%s of %s is not known: %s", owner.kind, owner.name, error)
         if status_of(error) in (403, 404):
             return None
         raise

@@ -9,6 +9,7 @@ from typing import Any
 from httpx2 import HTTPError
 from lightkube import ApiError, Client
 
+from pliant.control.errors import Unavailable
 from pliant.engines.kube.pods import Seen
 
 PAUSE = 0.25  # seconds between two looks
@@ -39,7 +40,8 @@ def log_of(
                 break
             except ApiError as error:
                 if error.status.code not in (400, 404):  # not started yet; gone
-                    raise OSError(f"the cluster does not tell what {pod.name} prints: {error}") from error
+                    said = f"The cluster does not tell what {pod.name} prints: {error}."
+                    raise Unavailable(said, "Try again, or ask who runs the server.") from error
         if ended or not follow:
             return
         yield b""

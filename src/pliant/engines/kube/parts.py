@@ -97,6 +97,10 @@ class Parts:
             self._ending.discard(pod.uid)
         return True
 
+    def kept(self, nodes: Sequence[str]) -> bool:
+        """Whether each of them has an agent, and there are any."""
+        return bool(nodes) and all(self._agents.of(node) is not None for node in nodes)
+
     def devices(self) -> Sequence[str]:
         return list(self._holders)
 

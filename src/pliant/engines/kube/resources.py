@@ -19,7 +19,7 @@ from lightkube.types import PatchType
 
 from pliant.control.errors import Refused
 from pliant.control.service import Service
-from pliant.engines.kube.cluster import TERMINATING, Cluster, missing, status_of
+from pliant.engines.kube.cluster import TERMINATING, Cluster, causes, missing, status_of
 from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.kinds import GROUP, USER, VERSION, Pools, Queues, Sort, Works, resource_of
 from pliant.engines.kube.names import CLUSTER, MANAGED_BY
@@ -232,7 +232,7 @@ class Resources:
         try:
             made = self._cluster.client.create(body)
         except ApiError as error:
-            if status_of(error) == 403:  # that namespace is going
+            if status_of(error) == 403 and TERMINATING in causes(error):
                 return AGAIN
             if status_of(error) != 404 or not namespace:
                 raise

@@ -64,7 +64,10 @@ class _Stream:
             self._socket = self._way.__enter__()
         except WebSocketUpgradeError as error:
             status = error.response.status_code
-            raise OSError(f"the cluster answered {status}: it refused the way to {pod.name}") from error
+            why = f"the cluster answered {status}: it refused the way to {pod.name}"
+            if status == 403:
+                why += f"; the server lacks the right pods/{part}, see `pliant doctor --kube`"
+            raise OSError(why) from error
         except (HTTPError, HTTPXWSException) as error:
             raise OSError(f"the cluster does not lead to {pod.name}: {error}") from error
 

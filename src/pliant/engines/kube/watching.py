@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from httpx2 import HTTPStatusError
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Node, Pod
 
@@ -58,18 +59,22 @@ class Follower(Generic[T]):
         return found.resourceVersion
 
     def _follow(self, version: str | None) -> None:
+        told = ""  # each trouble once
         while not self._closed.is_set():
             try:
                 version = version or self._list()
                 self.trouble = ""
                 self._watch(version)
+                told = ""
             except Exception as error:  # noqa: BLE001 - whatever cut the watch: start again from the list
                 if self._closed.is_set():
                     return
                 gone = isinstance(error, ApiError) and error.status.code == 410
                 if not gone:
-                    self.trouble = str(error)
-                    log.warning("lost sight of %ss: %s", self._kind.__name__, error)
+                    self.trouble = _said(error)
+                    if self.trouble != told:
+                        log.warning("lost sight of %ss: %s", self._kind.__name__, self.trouble)
+                    told = self.trouble
                     self._closed.wait(PAUSE)
                 version = None
 
@@ -81,3 +86,10 @@ class Follower(Generic[T]):
             if self._closed.is_set():
                 return
             self._changed(kind != "DELETED", found)
+
+
+def _said(error: Exception) -> str:
+    """In words that stay the same while nothing changes."""
+    if isinstance(error, HTTPStatusError) and error.response.status_code == 403:
+        return "they may not be watched: `pliant doctor --kube` names rights that the account lacks"
+    return str(error)
