@@ -46,9 +46,13 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
 
 def _block(cycle: Cycle, order: Order, choice: PoolChoice, chunk: Chunk, block: Block) -> None:
     """Remember why this one, and those that are next and alike, got no place."""
-    following = order.following()
-    cycle.looked_at(following)
-    cycle.block(choice, block, (chunk, *following))
+    following, wid = order.following(), chunk.workload.id
+    if not following:
+        cycle.block(choice, block, (chunk,), (wid,))
+        return
+    ids = [it.workload.id for it in following]
+    cycle.looked_at(ids)
+    cycle.block(choice, block, (chunk, *following), (wid, *ids))
 
 
 class Row:

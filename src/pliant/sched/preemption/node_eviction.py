@@ -107,9 +107,9 @@ class NodeEviction:
     def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
         """What frees one device after the other, the cheapest first, as it is when it is asked for."""
         simple = self._simple(node, request) if not broad else None
+        takes, attempt, rows = self._policy.takes, self._attempt, self._world.workloads
         for _, _, unit in simple or ():
-            victim = self._world.workloads[unit.workload]
-            if self._policy.takes(self._attempt, victim, unit.step, unit.priority):
+            if takes(attempt, rows[unit.workload], unit.step, unit.priority):
                 yield (unit,)
         for device, share in self._cheapest(node, request, broad) if simple is None else ():
             yield self._freeing(device, share)  # units taken meanwhile may have freed it
@@ -227,7 +227,7 @@ class NodeEviction:
         state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
         known = self._units.get(key)
         if known is not None and known[0] == state:
-            return known[1]._replace(cause=(key, uuid)) if known[1] is not None else None
+            return known[1].because_of((key, uuid)) if known[1] is not None else None
         unit = self._policy.unit(self._attempt, key, uuid)
         if unit is None or unit.changes[0][2] is None:
             self._units[key] = state, unit

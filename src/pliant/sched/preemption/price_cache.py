@@ -93,26 +93,27 @@ class PriceCache:
 
     def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
+        losses, rows = self._losses, self._world.workloads
         cores: list[str] = []
         gpu = 0
         ranks: list[UnitRank] = []
         for unit in units:
-            wid = unit.workload
-            rank = self._losses[wid] if wid in self._losses else self._loss(wid)
+            wid, step = unit.workload, unit.step
+            rank = losses[wid] if wid in losses else self._loss(wid)
             if rank is None:
                 continue
-            row, queue, age, tail = self._world.workloads[wid], rank[0], rank[2], 0
+            row, queue, age, tail = rows[wid], rank[0], rank[2], 0
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 moved = sum(it.gpu for it in units if it.workload == wid and it.again is not None)
                 tail = (moved << 16) - self._world.tasks[unit.again.task].index
-            elif unit.step is not Step.CORE:
+            elif step is not Step.CORE:
                 tail = self._tail(unit)
-                queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
-            ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
+                queue = self._queue(row.project, (unit.priority, -step, age, tail, wid))
+            ranks.append((queue, unit.priority, -step, age, tail, wid))
             if row.background:
                 continue  # it is the first to go
             gpu += unit.gpu
-            if unit.step is Step.CORE and (self._moves or unit.again is None):
+            if step is Step.CORE and (self._moves or unit.again is None):
                 cores.append(wid)
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)

@@ -277,14 +277,17 @@ class Simulation:
     def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
         world, attempt = self._world, self._attempt
-        self._judged = self._judged and len(attempt.units) < 2
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
             for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
                 known, solution = list(attempt.units), world.since(self._mark[0])
                 rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
-                if len(rest) < len(known) and not self._replayed(rest):
+                if len(rest) == len(known):
+                    continue
+                if self._replayed(rest):
+                    self._judged = True
+                else:
                     attempt.undo(self._mark)
                     attempt.units += known
                     world.replay(solution)
@@ -323,4 +326,6 @@ class Simulation:
                 kept.add(wid)
             else:
                 world.undo(mark)
-        attempt.units = [unit for unit in attempt.units if unit.workload not in kept]
+        if kept:
+            self._judged = False
+            attempt.units = [unit for unit in attempt.units if unit.workload not in kept]

@@ -296,27 +296,24 @@ class NodeState:
                 self.tasks[key] = None
             else:
                 self.tasks.pop(key, None)
-        known = True
+        known, devices = True, self.devices
         for share in place.shares:
-            device = self.devices.get(share.gpu)
+            device = devices.get(share.gpu)
             if device is None:
                 known = False
                 continue
             portion, memory = sign * share.portion, sign * share.memory
             ours = not device.gpu.foreign
             if claimed:
-                was = device.claimed
-                now = device.claimed = was + portion
-                if was and now:
-                    device.claimed_by = _added(device.claimed_by, share.owner, portion)
-                else:
-                    device.claimed_by = {share.owner: now} if now else NOBODY
-                blank = not (was or device.claimed_memory)
-                device.claimed_memory += memory
-                self.partly += (0 < now < GPU) - (0 < was < GPU)
+                was, other = device.claimed, device.claimed_memory
+                now, more = was + portion, other + memory
+                device.claimed, device.claimed_memory = now, more
+                device.claimed_by = _shared(device.claimed_by, share.owner, was, now)
+                if share.portion != GPU or (was and now):
+                    self.partly += (0 < now < GPU) - (0 < was < GPU)
                 if ours:
                     self.room -= portion
-                    self.free += (not (now or device.claimed_memory)) - blank
+                    self.free += (not (now or more)) - (not (was or other))
             if carried:
                 device.carried += portion
                 device.carried_memory += memory
@@ -325,16 +322,12 @@ class NodeState:
                     device.tasks[key] = None
                 else:
                     device.tasks.pop(key, None)
-                was = device.held
-                now = device.held = was + portion
-                if was and now:
-                    device.held_by = _added(device.held_by, share.owner, portion)
-                else:
-                    device.held_by = {share.owner: now} if now else NOBODY
-                blank = not (was or device.held_memory)
-                device.held_memory += memory
+                was, other = device.held, device.held_memory
+                now, more = was + portion, other + memory
+                device.held, device.held_memory = now, more
+                device.held_by = _shared(device.held_by, share.owner, was, now)
                 if ours:
-                    self.idle += (not (now or device.held_memory)) - blank
+                    self.idle += (not (now or more)) - (not (was or other))
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
@@ -376,11 +369,13 @@ class NodeState:
         )  # fmt: skip
 
 
-def _added(sums: dict[str, int], owner: str, portion: int) -> dict[str, int]:
-    """With so much more of an owner's, or less; who has nothing left is not in it."""
-    if len(sums) == 1 and owner in sums:  # the most frequent case; never all that is there goes
-        return {owner: sums[owner] + portion}
-    found = sums | {owner: sums.get(owner, 0) + portion}
+def _shared(sums: dict[str, int], owner: str, was: int, now: int) -> dict[str, int]:
+    """Who has how much of a device, now that an owner has more or less of it; nobody has nothing."""
+    if not now:
+        return NOBODY
+    if not was or (len(sums) == 1 and owner in sums):  # it is all the owner's
+        return ALL if now == GPU and not owner else {owner: now}
+    found = sums | {owner: sums.get(owner, 0) + now - was}
     if not found[owner]:
         del found[owner]
     return found
