@@ -12,7 +12,7 @@ from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy, whole_of_one
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
-from pliant.sched.world.device_share import share_on
+from pliant.sched.world.device_share import amounts, share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
@@ -111,8 +111,10 @@ class NodeEviction:
         for _, _, unit in simple or ():
             if takes(attempt, rows[unit.workload], unit.step, unit.priority):
                 yield (unit,)
-        for device, share in self._cheapest(node, request, broad) if simple is None else ():
-            yield self._freeing(device, share)  # units taken meanwhile may have freed it
+        known = len(attempt.units)
+        for device, units in self._cheapest(node, request, broad) if simple is None else ():
+            # Units that were taken meanwhile may have freed it.
+            yield units if len(attempt.units) == known else self._freeing(device, request)
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -158,19 +160,25 @@ class NodeEviction:
         return found
 
     # ------------------------------------------------------------------ victims of all kinds
-    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
-        """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
-        found: list[tuple[Cost, int, Device, Share]] = []
+    def _cheapest(
+        self, node: NodeState, request: Request, broad: bool
+    ) -> list[tuple[Device, Sequence[Unit]]]:
+        """Devices that can be freed for a request with the units that do, the cheapest first.
+
+        `broad`: the first of them alone.
+        """
+        found: list[tuple[Cost, int, Device, Sequence[Unit]]] = []
+        owner = "" if whole(request) else request.owner
         for device in node.devices.values():
-            share = device.whole() if whole(request) else share_on(device.gpu, request)
-            if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
+            portion, memory = amounts(device.gpu, request)
+            if device.gpu.foreign or portion > GPU or memory > device.gpu.memory:
                 continue  # not even if it were empty
-            if units := self._freeing(device, share) if not device.room(share) else []:
+            if units := self._freeing(device, request) if not device.takes(portion, memory, owner) else []:
                 price = self._prices.of(units)
                 if broad:
                     freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                found.append((price, device.gpu.index, device, share))
+                found.append((price, device.gpu.index, device, units))
         found.sort(key=itemgetter(0, 1))
         return [entry[2:] for entry in found[: 1 if broad else None]]
 
@@ -183,8 +191,8 @@ class NodeEviction:
         self._attempt.undo(mark)
         return freed
 
-    def _freeing(self, device: Device, share: Share) -> list[Unit]:
-        """The cheapest units found that free a share of one device; none if impossible. Nothing is taken yet.
+    def _freeing(self, device: Device, request: Request) -> list[Unit]:
+        """The cheapest units found that make room on one device; none if impossible. Nothing is taken yet.
 
         Of several claimants each alone is tried, then all in their order, then the largest first: of these
         every unit is left out that is not needed.
@@ -193,6 +201,7 @@ class NodeEviction:
         if len(claimants) == 1:  # without it the device is free: nothing to try
             only = self._single(next(iter(claimants)), uuid)
             return [only] if only is not None else []
+        share = share_on(device.gpu, request)
         known = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
         known.sort(key=lambda key: (prices.rank(key[0]), key))
         best: list[Unit] = []

@@ -178,12 +178,17 @@ class NodeState:
 
     def looks_now(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
-        row, free_cpu, free_memory = self.row, self.free_cpu, self.free_memory
+        return self.looks_after(0, 0, 0)
+
+    def looks_after(self, devices: int, cores: int, bytes_: int) -> tuple[Look, int]:
+        """The same once so much more of it is claimed, the devices whole."""
+        row, free_cpu, free_memory = self.row, self.free_cpu - cores, self.free_memory - bytes_
         rests = tuple(sorted(self._rests())) if self.partly else ()
         cpu, memory = self.rates
         by_memory = free_memory * cpu < free_cpu * memory
         capacity, spare = (row.memory, free_memory) if by_memory else (row.cpu, free_cpu)
-        return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
+        free, room = self.free - devices, self.room - devices * GPU
+        return Look(free, self.usable, room, rests, capacity, by_memory, self.kind), spare
 
     def _rests(self) -> Iterator[int]:
         """What nobody claims of each device that is claimed in part."""
