@@ -140,13 +140,16 @@ class NodeEviction:
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
-        world, keys = self._world, device.tasks if len(device.tasks) == 1 else self._claimants(device)
+        world, known = self._world, self._prices.alone.get(device.gpu.uuid)
+        if known is not None:
+            before, priced = known
+            if device.claimed == before.gpu and world.claim_of(priced[2].cause[0]) is before:
+                return priced
+        keys = self._claimants(device)
         if len(keys) != 1:
             return None
         key = next(iter(keys))
-        claim, known = world.claim_of(key), self._prices.alone.get(key)
-        if known is not None and known[0] is claim:
-            return known[1]
+        claim = world.claim_of(key)
         victim, own = world.workloads.get(key[0]), self._policy.chunk.workload.id
         if victim is None or claim is None or not rigid(victim) or len(claim.shares) > 1:
             return None
@@ -156,7 +159,7 @@ class NodeEviction:
             return None
         unit = whole_of_one(victim, key, claim, device.gpu.uuid)
         found = self._prices.of((unit,)), device.gpu.index, unit
-        self._prices.alone[key] = claim, found
+        self._prices.alone[device.gpu.uuid] = claim, found
         return found
 
     # ------------------------------------------------------------------ victims of all kinds

@@ -7,7 +7,6 @@ valid besides where nothing has changed since the mark; the others are calculate
 from collections.abc import Collection
 
 from pliant.model.machine import Placement
-from pliant.model.workload import TaskKey
 from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
@@ -34,7 +33,8 @@ class PriceCache:
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, Rank] = {}
         self._losses: dict[str, Rank | None] = {}  # workload -> what _loss() has answered
-        self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
+        # By device, where one workload of one task has it: its claim, and what frees the device.
+        self.alone: dict[str, tuple[Placement, Priced]] = {}
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
