@@ -294,23 +294,18 @@ class Claims(Holdings):
     def _hold(self, key: TaskKey, carries: Placement | None, sign: int) -> None:
         """Count (or discount) one task on its nodes and in its queues."""
         self._touch(key[0])
-        claims = self._claims.get(key)
+        claims, known = self._claims.get(key), True
         if claims is not None:
             node = self.nodes.get(claims.node)
+            both = carries is not None and carries.node == claims.node
             if node is not None:
                 self._charge(key, claims, node, sign)
-            both = carries is not None and carries.node == claims.node
-            self._seat(key, node, claims, carries if both else None, sign)
-            if both:
-                return
+            known = node is not None and node.account(key, claims, carries if both else None, sign)
+            carries = None if both else carries
         if carries is not None:
-            self._seat(key, self.nodes.get(carries.node), None, carries, sign)
-
-    def _seat(
-        self, key: TaskKey, node: NodeState | None, claims: Placement | None, carries: Placement | None,
-        sign: int,
-    ) -> None:  # fmt: skip
-        if node is None or not node.account(key, claims, carries, sign):
+            node = self.nodes.get(carries.node)
+            known = node is not None and node.account(key, None, carries, sign) and known
+        if not known:
             if sign > 0:
                 self._strays[key] = None
             else:

@@ -6,6 +6,7 @@ it carries: a device whose held is within its size can start everything that cla
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from pliant.model.affinity import Effect
@@ -148,8 +149,8 @@ class NodeState:
     def __init__(self, row: Node, pool: str) -> None:
         self.row = row
         self.pool = pool
-        self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=lambda gpu: gpu.index)}
-        self.usable = sum(1 for device in self.devices.values() if not device.gpu.foreign)
+        self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=attrgetter("index"))}
+        self.usable = len([it for it in self.devices.values() if not it.gpu.foreign])
         self.free = self.usable  # unclaimed devices
         self.idle = self.usable  # devices that are neither claimed nor carried
         self.room = self.usable * GPU  # unclaimed thousandths of all its devices together
@@ -331,8 +332,7 @@ class NodeState:
                 now, more = was + portion, other + memory
                 device.held, device.held_memory = now, more
                 device.held_by = _shared(device.held_by, share.owner, was, now)
-                if ours:
-                    self.idle += (not (now or more)) - (not (was or other))
+                self.idle += ((not (now or more)) - (not (was or other))) if ours else 0
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:

@@ -277,9 +277,10 @@ class World(Claims):
     # ------------------------------------------------------------------ indexes
     def update_sets(self) -> None:
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
+        workloads, note = self.workloads, self._sets.note
         for wid in self._touched:
-            workload = self.workloads.get(wid)
-            self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
+            workload = workloads.get(wid)
+            note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
         self._bits_at, self._facts_changed = -1, False
         self._settled = len(self._journal)
@@ -289,12 +290,8 @@ class World(Claims):
         """Workloads of one of the sets as of now, hypotheses included; the sets stay as they are."""
         touched = self._touched
         if self._bits_at != self.version:
-            self._bits = []
-            for wid in touched:
-                row = self.workloads.get(wid)
-                need = self.need(wid) if row is not None else SERVED
-                if row is not None and need is not SERVED:
-                    self._bits.append((wid, belongs_to(row, need)))
+            rows = [(wid, row) for wid in touched if (row := self.workloads.get(wid)) is not None]
+            self._bits = [(w, belongs_to(row, it)) for w, row in rows if (it := self.need(w)) is not SERVED]
             self._bits_at = self.version
         found = list(filterfalse(touched.__contains__, self._sets.known(bit)))
         return found + [wid for wid, bits in self._bits if bits & bit]
