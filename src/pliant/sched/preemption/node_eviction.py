@@ -145,7 +145,7 @@ class NodeEviction:
             before, priced = known
             if device.claimed == before.gpu and world.claim_of(priced[2].cause[0]) is before:
                 return priced
-        keys = self._claimants(device)
+        keys = device.tasks if len(device.tasks) == 1 else self._claimants(device)
         if len(keys) != 1:
             return None
         key = next(iter(keys))
