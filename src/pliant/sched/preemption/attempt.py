@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
@@ -29,14 +30,12 @@ Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a
 Change = tuple[TaskKey, Placement, Placement | None]
 """A task, what it claims and what it claims afterwards."""
 
-
 Cause = tuple[TaskKey, str | None]
 """The task and device that had to make room."""
 
 
-@dataclass(slots=True, init=False)
-class Unit:
-    """One thing taken from a workload: a device, a task, or all it has. Never changed."""
+class Unit(NamedTuple):
+    """One thing taken from a workload: a device, a task, or all it has."""
 
     workload: str
     step: Step  # what is lost: a bonus portion, a wanted one, or the core
@@ -44,24 +43,7 @@ class Unit:
     gpu: int  # milli-GPUs lost
     cause: Cause
     priority: int  # of the group, or of the core
-    again: Part | None  # it is placed again elsewhere: a move
-
-    # Written out: one is made for each victim, and mypyc compiles no constructor that is derived.
-    def __init__(
-        self, workload: str, step: Step, changes: tuple[Change, ...], gpu: int, cause: Cause, priority: int,
-        again: Part | None = None,
-    ) -> None:  # fmt: skip
-        self.workload = workload
-        self.step = step
-        self.changes = changes
-        self.gpu = gpu
-        self.cause = cause
-        self.priority = priority
-        self.again = again
-
-    def because_of(self, cause: Cause) -> "Unit":
-        """The same unit for another device."""
-        return Unit(self.workload, self.step, self.changes, self.gpu, cause, self.priority, self.again)
+    again: Part | None = None  # it is placed again elsewhere: a move
 
     @property
     def lost(self) -> Resources:

@@ -16,14 +16,13 @@ def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
     They are in the order in which workloads lost their last unit: each is justified once those before
     it are gone.
     """
-    taken: dict[str, list[Unit]] = {}
+    before, taken = attempt.before(), dict[str, list[Unit]]()
     for unit in attempt.units:
         mine = taken[unit.workload] = taken.pop(unit.workload, [])
         mine.append(unit)
     now = policy.world.claim_of
     for wid, mine in taken.items():
-        before = {key: claim for unit in reversed(mine) for key, claim, _ in unit.changes}
-        gone = {key: (old, new) for key, old in before.items() if (new := now(key)) is None or new != old}
+        gone = {it: (old, new) for it, old in before[wid].items() if (new := now(it)) is None or new != old}
         if gone:
             yield _decision(policy, wid, mine, gone)
 
@@ -38,21 +37,16 @@ def _decision(
     lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
     steps = {unit.step for unit in mine if unit.again is None}
     priority = max([unit.priority for unit in mine])
+    moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
     if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
         verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
-    elif (moved := any(map(_moved, kept))) and (lost <= 0 or Step.WANTED not in steps):
+    elif moved and (lost <= 0 or Step.WANTED not in steps):
         places = [old.node for old, _ in gone.values()], [new.node for _, new in kept]
         verb, reason = Verb.MOVE, policy.moved(*places, lost)
     else:
         bonus = all(unit.step is Step.BONUS for unit in mine) and not victim.background
         verb = Verb.MOVE if moved else Verb.SHRINK
         reason = policy.shrunk(lost) if bonus else policy.why(victim, lost, priority)
-    names = tuple([key[1] for key in sorted(gone)])
+    names = tuple(key[1] for key in sorted(gone))
     winner = policy.chunk.workload.id
     return Decision(verb, policy.action, wid, names, gpu_after + lost, gpu_after, reason, winner)
-
-
-def _moved(places: tuple[Placement, Placement]) -> bool:
-    """True if the second has devices that the first has not, or is on another node."""
-    old, new = places
-    return new.node != old.node or not set(new.uuids) <= set(old.uuids)

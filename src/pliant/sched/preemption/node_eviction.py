@@ -12,10 +12,11 @@ from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy, whole_of_one
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
-from pliant.sched.world.device_share import amounts, share_on
+from pliant.sched.world.device_share import share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
+Freed = tuple[Device, Share, list[Unit]]  # a device, what is wanted of it, and the units that give it
 LARGE = 1 << 32  # scale on which prices per freed device are compared as integers
 
 
@@ -106,15 +107,13 @@ class NodeEviction:
 
     def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
         """What frees one device after the other, the cheapest first, as it is when it is asked for."""
-        simple = self._simple(node, request) if not broad else None
-        takes, attempt, rows = self._policy.takes, self._attempt, self._world.workloads
+        simple, attempt = self._simple(node, request) if not broad else None, self._attempt
+        known = len(attempt.units)  # those that are taken meanwhile may free other devices, too
         for _, _, unit in simple or ():
-            if takes(attempt, rows[unit.workload], unit.step, unit.priority):
+            if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
                 yield (unit,)
-        known = len(attempt.units)
-        for device, units in self._cheapest(node, request, broad) if simple is None else ():
-            # Units that were taken meanwhile may have freed it.
-            yield units if len(attempt.units) == known else self._freeing(device, request)
+        for device, share, units in self._cheapest(node, request, broad) if simple is None else ():
+            yield units if len(attempt.units) == known else self._freeing(device, share)
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -140,16 +139,13 @@ class NodeEviction:
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
-        world, known = self._world, self._prices.alone.get(device.gpu.uuid)
-        if known is not None:
-            before, priced = known
-            if device.claimed == before.gpu and world.claim_of(priced[2].cause[0]) is before:
-                return priced
-        keys = device.tasks if len(device.tasks) == 1 else self._claimants(device)
+        world, keys = self._world, device.tasks if len(device.tasks) == 1 else self._claimants(device)
         if len(keys) != 1:
             return None
         key = next(iter(keys))
-        claim = world.claim_of(key)
+        claim, known = world.claim_of(key), self._prices.alone.get(key)
+        if known is not None and known[0] is claim:
+            return known[1]
         victim, own = world.workloads.get(key[0]), self._policy.chunk.workload.id
         if victim is None or claim is None or not rigid(victim) or len(claim.shares) > 1:
             return None
@@ -159,29 +155,23 @@ class NodeEviction:
             return None
         unit = whole_of_one(victim, key, claim, device.gpu.uuid)
         found = self._prices.of((unit,)), device.gpu.index, unit
-        self._prices.alone[device.gpu.uuid] = claim, found
+        self._prices.alone[key] = claim, found
         return found
 
     # ------------------------------------------------------------------ victims of all kinds
-    def _cheapest(
-        self, node: NodeState, request: Request, broad: bool
-    ) -> list[tuple[Device, Sequence[Unit]]]:
-        """Devices that can be freed for a request with the units that do, the cheapest first.
-
-        `broad`: the first of them alone.
-        """
-        found: list[tuple[Cost, int, Device, Sequence[Unit]]] = []
-        owner = "" if whole(request) else request.owner
+    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[Freed]:
+        """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
+        found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
         for device in node.devices.values():
-            portion, memory = amounts(device.gpu, request)
-            if device.gpu.foreign or portion > GPU or memory > device.gpu.memory:
+            share = device.whole() if whole(request) else share_on(device.gpu, request)
+            if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
                 continue  # not even if it were empty
-            if units := self._freeing(device, request) if not device.takes(portion, memory, owner) else []:
+            if units := self._freeing(device, share) if not device.room(share) else []:
                 price = self._prices.of(units)
                 if broad:
                     freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                found.append((price, device.gpu.index, device, units))
+                found.append((price, device.gpu.index, device, share, units))
         found.sort(key=itemgetter(0, 1))
         return [entry[2:] for entry in found[: 1 if broad else None]]
 
@@ -194,8 +184,8 @@ class NodeEviction:
         self._attempt.undo(mark)
         return freed
 
-    def _freeing(self, device: Device, request: Request) -> list[Unit]:
-        """The cheapest units found that make room on one device; none if impossible. Nothing is taken yet.
+    def _freeing(self, device: Device, share: Share) -> list[Unit]:
+        """The cheapest units found that free a share of one device; none if impossible. Nothing is taken yet.
 
         Of several claimants each alone is tried, then all in their order, then the largest first: of these
         every unit is left out that is not needed.
@@ -204,7 +194,6 @@ class NodeEviction:
         if len(claimants) == 1:  # without it the device is free: nothing to try
             only = self._single(next(iter(claimants)), uuid)
             return [only] if only is not None else []
-        share = share_on(device.gpu, request)
         known = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
         known.sort(key=lambda key: (prices.rank(key[0]), key))
         best: list[Unit] = []
@@ -239,7 +228,7 @@ class NodeEviction:
         state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
         known = self._units.get(key)
         if known is not None and known[0] == state:
-            return known[1].because_of((key, uuid)) if known[1] is not None else None
+            return known[1]._replace(cause=(key, uuid)) if known[1] is not None else None
         unit = self._policy.unit(self._attempt, key, uuid)
         if unit is None or unit.changes[0][2] is None:
             self._units[key] = state, unit

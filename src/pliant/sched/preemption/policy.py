@@ -48,7 +48,6 @@ class Policy:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding  # what the chunk adds to its queues
-        self._bounded = grounds.churn.bounded
         self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
     # ------------------------------------------------------------------ what a policy says
@@ -95,9 +94,7 @@ class Policy:
             return True
         if step is Step.CORE and (victim.id in attempt.mode.keeps or victim.id in attempt.homeless):
             return False
-        if not self.may(attempt, victim, step, priority):
-            return False
-        if self._bounded and self.sheltered(attempt, victim):
+        if not self.may(attempt, victim, step, priority) or self.sheltered(attempt, victim):
             return False
         return step is not Step.CORE or self.unprotected(attempt, victim)
 
@@ -110,7 +107,7 @@ class Policy:
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
         """True if its project has no budget left for one more disruption: it keeps all but bonus."""
         churn, world = self.grounds.churn, self.world
-        if not self._bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
+        if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
             return False
         rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
         mine = (row for row in rows if row.project == victim.project)
@@ -122,7 +119,7 @@ class Policy:
 
     def state(self, attempt: Attempt, project: str) -> object:
         """All that changes during an attempt of what a project may lose, while a workload has what it has."""
-        spent = len(attempt.units) if self._bounded else 0
+        spent = len(attempt.units) if self.grounds.churn.bounded else 0
         return self.gives(project), len(attempt.homeless), spent
 
     def safe(self, victim: Workload) -> int:
@@ -135,9 +132,7 @@ class Policy:
     def unprotected(self, attempt: Attempt, victim: Workload) -> bool:
         """False while its minimum run time keeps it safe."""
         least = self.safe(victim)
-        if not least:
-            return True
-        until = protected_until(self.world, victim.id, least, self.grounds.now)
+        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
         if until <= self.grounds.now:
             return True
         attempt.met.spared[victim.id] = until

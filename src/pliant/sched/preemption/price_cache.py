@@ -7,6 +7,7 @@ valid besides where nothing has changed since the mark; the others are calculate
 from collections.abc import Collection
 
 from pliant.model.machine import Placement
+from pliant.model.workload import TaskKey
 from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
@@ -33,8 +34,7 @@ class PriceCache:
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, Rank] = {}
         self._losses: dict[str, Rank | None] = {}  # workload -> what _loss() has answered
-        # By device, where one workload of one task has it: its claim, and what frees the device.
-        self.alone: dict[str, tuple[Placement, Priced]] = {}
+        self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
@@ -93,32 +93,30 @@ class PriceCache:
 
     def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
-        losses, rows = self._losses, self._world.workloads
         cores: list[str] = []
         gpu = 0
         ranks: list[UnitRank] = []
         for unit in units:
-            wid, step = unit.workload, unit.step
-            rank = losses[wid] if wid in losses else self._loss(wid)
+            wid = unit.workload
+            rank = self._losses[wid] if wid in self._losses else self._loss(wid)
             if rank is None:
                 continue
-            row, queue, age, tail = rows[wid], rank[0], rank[2], 0
+            row, queue, age, tail = self._world.workloads[wid], rank[0], rank[2], 0
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 moved = sum(it.gpu for it in units if it.workload == wid and it.again is not None)
                 tail = (moved << 16) - self._world.tasks[unit.again.task].index
-            elif step is not Step.CORE:
+            elif unit.step is not Step.CORE:
                 tail = self._tail(unit)
-                queue = self._queue(row.project, (unit.priority, -step, age, tail, wid))
-            ranks.append((queue, unit.priority, -step, age, tail, wid))
+                queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
+            ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
             if row.background:
                 continue  # it is the first to go
             gpu += unit.gpu
-            if step is Step.CORE and (self._moves or unit.again is None):
+            if unit.step is Step.CORE and (self._moves or unit.again is None):
                 cores.append(wid)
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
-        order = tuple(ranks)
-        return (0, 0, order) if self.youngest else (len(set(cores)), gpu, order)
+        return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""

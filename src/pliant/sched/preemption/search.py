@@ -280,14 +280,11 @@ class Simulation:
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
+            self._judged = False
             for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
                 known, solution = list(attempt.units), world.since(self._mark[0])
                 rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
-                if len(rest) == len(known):
-                    continue
-                if self._replayed(rest):
-                    self._judged = True
-                else:
+                if len(rest) < len(known) and not self._replayed(rest):
                     attempt.undo(self._mark)
                     attempt.units += known
                     world.replay(solution)
@@ -326,6 +323,5 @@ class Simulation:
                 kept.add(wid)
             else:
                 world.undo(mark)
-        if kept:
-            self._judged = False
-            attempt.units = [unit for unit in attempt.units if unit.workload not in kept]
+        self._judged = self._judged and not kept
+        attempt.units = [unit for unit in attempt.units if unit.workload not in kept]
