@@ -83,7 +83,7 @@ def test_sets_never_tell_of_what_was_taken_back():
     mark = found.checkpoint()
     found.claim(("x", "main-0"), None)
     assert list(found.stretched) == ["x"] and not found.now_in(STRETCHED)
-    assert not found.wanting and found.now_in(WANTING) == {"x"}
+    assert not found.wanting and found.now_in(WANTING) == ["x"]
     found.update_sets()
     assert not found.holders["a"] and not found.stretched
     found.undo(mark)
@@ -294,3 +294,23 @@ def test_who_asks_for_it_has_no_search_for_garbage_until_it_is_through_with_the_
         assert not gc.isenabled(), "the answer is not sent yet"
     decide(scene.world(), 100_000_000, Settings())
     assert gc.isenabled()
+
+
+def test_the_lowest_priority_of_a_project_follows_its_workloads():
+    found = world("n1:2", "a=2", "x a g1 p40 @n1", "y a g1 p60 @n1").world()
+
+    def lowest():
+        found.update_sets()
+        return found.lowest_priority("a", found.workloads)
+
+    assert lowest() == 40
+    found.put(replace(found.workloads["x"], priority=70))
+    assert lowest() == 60
+    found.put(replace(found.workloads["y"], preemptible=False))
+    assert lowest() == 70
+    found.claim(("x", "main-0"), None)
+    assert lowest() is None
+    found.undo(0)
+    assert lowest() == 70
+    found.drop(found.workloads["x"])
+    assert lowest() is None

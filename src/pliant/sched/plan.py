@@ -23,7 +23,7 @@ class Verb(StrEnum):
     EVICT = "evict"  # takes the core; it goes back to pending
 
 
-# Two constructors are written out: these are made for each placement, and mypyc compiles no derived one.
+# Three constructors are written out: these are made for each placement, and mypyc compiles no derived one.
 @dataclass(slots=True, init=False)
 class Decision:
     """One change of claims; never changed. `gpu` values are the workload's milli-GPUs before and after it."""
@@ -82,12 +82,23 @@ class StartIntent:
         return self.attempt, self.placement, self.decision
 
 
-class StopIntent(NamedTuple):
-    """The live attempt no longer matches its task's claims."""
+@dataclass(slots=True, init=False)
+class StopIntent:
+    """The live attempt no longer matches its task's claims. Never changed."""
 
     attempt: AttemptId
     reason: Reason
     decision: int
+
+    def __init__(self, attempt: AttemptId, reason: Reason, decision: int) -> None:
+        self.attempt = attempt
+        self.reason = reason
+        self.decision = decision
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What records of what was decided hold of it."""
+        return self.attempt, self.reason, self.decision
 
 
 class ResizeIntent(NamedTuple):

@@ -47,8 +47,12 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
 def _block(cycle: Cycle, order: Order, choice: PoolChoice, chunk: Chunk, block: Block) -> None:
     """Remember why this one, and those that are next and alike, got no place."""
     following = order.following()
-    cycle.looked_at(following)
-    cycle.block(choice, block, (chunk, *following))
+    if not following:
+        cycle.block(choice, block, (chunk,))
+        return
+    ids = [it.workload.id for it in following]
+    cycle.looked_at(ids)
+    cycle.block(choice, block, (chunk, *following), (chunk.workload.id, *ids))
 
 
 class Row:

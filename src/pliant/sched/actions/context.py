@@ -282,10 +282,9 @@ class Cycle(Destinations):
         """A priority with what the workload has won by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
-    def looked_at(self, chunks: Iterable[Chunk]) -> None:
-        if not chunks:
-            return
-        positions, looked = self.positions, [chunk.workload.id for chunk in chunks]
+    def looked_at(self, looked: Iterable[str]) -> None:
+        """Number workloads in the order in which this cycle looks at them."""
+        positions = self.positions
         if not positions.keys().isdisjoint(looked):  # in several pools
             looked = [wid for wid in looked if wid not in positions]
         positions.update(zip(looked, count(len(positions) + 1), strict=False))
@@ -329,19 +328,22 @@ class Cycle(Destinations):
         quota = self.shares.standing(pool)[project].deserved.gpu
         return -1 if quota >= INFINITE else quota
 
-    def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
-        """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
+    def block(
+        self, choice: PoolChoice, block: Block, alike: Sequence[Chunk], ids: Sequence[str] = ()
+    ) -> None:
+        """Remember that these got nothing, and why: of several pools the one in which they came farthest.
+
+        `ids`: of their workloads.
+        """
         failures = self.failures.setdefault(choice, {}).setdefault(block.equivalence, {})
-        blocked = self.blocked
-        if len(alike) > 1:
-            ids = [chunk.workload.id for chunk in alike]
+        blocked, ids = self.blocked, ids or [chunk.workload.id for chunk in alike]
+        if len(ids) > 1:
             failures.update(zip(ids, alike, strict=True))
             if blocked.keys().isdisjoint(ids):
                 blocked.update(dict.fromkeys(ids, block))
                 return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for chunk in alike:
-            wid = chunk.workload.id
+        for wid, chunk in zip(ids, alike, strict=True):
             failures[wid] = chunk
             known = blocked.get(wid)
             if known is not None and known is kept:

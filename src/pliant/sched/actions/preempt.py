@@ -98,8 +98,9 @@ class Preempt(Policy):
 
 def preempt(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
     """Only for what its project may have, where somebody of it has a lower priority."""
-    workload = chunk.workload
-    lowest = cycle.shares.lowest_priority(workload.project)
+    world = cycle.world
+    world.update_sets()
+    lowest = world.lowest_priority(chunk.workload.project, world.workloads)
     if lowest is None or lowest >= chunk.priority:
         return None
     refusal = cycle.shares.refuse(chunk, pool, adding)

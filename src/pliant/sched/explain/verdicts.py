@@ -1,6 +1,7 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
 from dataclasses import replace
+from itertools import filterfalse
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -72,14 +73,14 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
         if wid not in found:
             found[wid] = _gang(cycle, key)
     unseen: dict[Equivalence, Reason] = {}
-    for wid in sorted(world.now_in(WANTING) - found.keys()):
+    for wid in sorted(filterfalse(found.__contains__, world.now_in(WANTING))):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
-    for wid in sorted(wid for wid in world.now_in(ELASTIC) - found.keys() if world.workloads[wid].background):
-        if next_chunk(world, world.workloads[wid]) is not None:
+    for wid in sorted(wid for wid in world.now_in(ELASTIC) if world.workloads[wid].background):
+        if wid not in found and next_chunk(world, world.workloads[wid]) is not None:
             found[wid] = _background(cycle, reserving, world.workloads[wid])
     for wid, reason in sorted(world.flaws.items()):
         held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
@@ -89,7 +90,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
     seen = filter(found.__contains__, cycle.positions)  # they are in their order
-    order = (*seen, *sorted(found.keys() - cycle.positions.keys()))
+    order = (*seen, *sorted(filterfalse(cycle.positions.__contains__, found)))
     return Verdicts.of_each(order, list(map(found.__getitem__, order)))
 
 
@@ -290,7 +291,8 @@ def _short_of(block: Block, cls: NodeClass) -> str:
     """The resource that is short: GPUs, unless there are enough on a node, or on all nodes together."""
     for part in block.chunk.parts:
         request = part.request
-        enough = [node for node in cls.nodes.values() if node.free >= request.devices]
+        some = request.devices * GPU <= _best(cls, "gpu")
+        enough = [node for node in cls.nodes.values() if node.free >= request.devices] if some else []
         if enough and (request.devices or not block.adding.gpu):
             if all(node.free_cpu < request.cpu for node in enough):
                 return "cpu"

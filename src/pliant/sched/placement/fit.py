@@ -92,6 +92,8 @@ def find(
     admits: Callable[[NodeState], bool] | None = None,
 ) -> NodeState | None:
     """The best node with this much unclaimed; one where it can start now before one where it must wait."""
+    if whole(request) and request.devices > cls.free:
+        return None
     fits_there = _has_cores if whole(request) else fits  # only nodes with so many free devices are looked at
     waits: bool | None = None  # it can start on no node now
     for nodes in score.tiers(cls, request, pool, most, taste):

@@ -122,9 +122,12 @@ def rival(cls: NodeClass, first: NodeState, ask: Ask) -> Key | None:
     return key if found is None or (key is not None and key < found) else found
 
 
-def key_of(node: NodeState, ask: Ask) -> Key | None:
-    """The key of a node as it is now, for whole devices, not spread; None: it has too little room."""
-    look, spare = node.looks_now()
+def key_after(node: NodeState, ask: Ask, count: int) -> Key | None:
+    """The key of a node once so many took what is asked for; None: it has too little room then.
+
+    Only for whole devices, not spread.
+    """
+    look, spare = node.looks_after(count * ask.devices, count * ask.cpu, count * ask.memory)
     need = ask.memory if look.by_memory else ask.cpu
     if ask.devices > look.free or need > spare:
         return None

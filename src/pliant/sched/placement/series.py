@@ -6,7 +6,7 @@ from pliant.model.machine import Placement, Share
 from pliant.sched.placement import score
 from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.claims import Claims
-from pliant.sched.world.node_classes import Key, NodeClass
+from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.tally import Tally, plainly_charged
 
@@ -20,7 +20,7 @@ class Series:
     """
 
     __slots__ = (
-        "_ask", "_idle", "_left", "_node", "_rival", "_taken", "_version", "_world", "best", "cls", "shape",
+        "_ask", "_idle", "_left", "_node", "_taken", "_version", "_world", "best", "cls", "shape",
         "whole",
     )  # fmt: skip
 
@@ -34,8 +34,7 @@ class Series:
         self.best: NodeState | None = None  # it has room, but not ready(): see fit.place_next()
         self._node: NodeState | None = None  # where the last one went
         self._idle: list[Device] = []  # devices of it that are neither claimed nor carried, the last first
-        self._rival: Key | None = None  # of the best other node, if that decides who follows there
-        self._left = 0  # so many more go there whatever the other nodes are like
+        self._left = 0  # so many more go there before the other nodes are looked at
         self._taken = 0  # so many went there of which it has not been told
         self._version = -1  # of the world after the last one
 
@@ -43,13 +42,7 @@ class Series:
         """True if the best place for the next one is on idle devices, and take() would claim it."""
         if self._version != self._world.version:
             return self._begun()
-        if self._left:
-            return True
-        self.settle()
-        if self._rival is None or not self._still_best(self._rival):
-            return self._begun()
-        self._left = 1
-        return True
+        return self._left > 0 or self._begun()
 
     def take(self, chunk: Chunk, chain: Sequence[Tally] | None) -> Placement:
         """Claim the next place. `chain` as in World.take()."""
@@ -82,46 +75,35 @@ class Series:
         """Choose the best node, with so many of its idle devices as may be claimed one after the other."""
         self.settle()
         ask = self._ask
-        self.best = self._node = self._rival = None
+        self.best = self._node = None
         self._left = 0
         first = score.best(self.cls, self.cls.looks, ask)
         if first is None:
             return False
         node = self.cls.nodes[first[-1]]
-        if not (ask.whole and _idle(node, ask)):
+        times = _times(node, ask) if ask.whole else 0
+        if times < 1:
             self.best = node
             return False
-        self._node, self._left = node, 1
+        self._node, self._left = node, times if not ask.spread else 1
         self._idle = [it for it in node.devices.values() if it.idle]
         self._idle.reverse()
-        if node.idle >= 2 * ask.devices and not ask.spread:
-            self._rival = score.rival(self.cls, node, ask) if any(ask.taste.rates) else None
-            if self._rival is None:  # with fewer free devices than before it is better than before
-                self._left = _times(node, ask)
+        if self._left > 1 and any(ask.taste.rates):  # else it is better with fewer free devices than before
+            self._left = self._while_best(node, times)
         return True
 
-    def _still_best(self, rival: Key) -> bool:
-        """True if the last node has idle room and goes before all others, of which none has changed."""
-        node, ask = self._node, self._ask
-        if node is None or not _idle(node, ask):
-            return False
-        key = score.key_of(node, ask)
-        return key is not None and key < rival
-
-
-def _idle(node: NodeState, ask: score.Ask) -> bool:
-    """True if so many devices, cores and so much memory of it are neither claimed nor carried."""
-    row = node.row
-    return (
-        ask.devices <= node.idle
-        and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
-        and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
-        and (ask.memory <= row.memory - node.held_memory or not ask.memory)
-    )
+    def _while_best(self, node: NodeState, times: int) -> int:
+        """How many can follow one another there, up to so many, before another node is better."""
+        rival = score.rival(self.cls, node, self._ask)
+        for count in range(1, times if rival is not None else 0):
+            key = score.key_after(node, self._ask, count)
+            if key is None or rival is None or key >= rival:
+                return count
+        return times
 
 
 def _times(node: NodeState, ask: score.Ask) -> int:
-    """How often it has that, the devices, cores and memory of each time gone for the next."""
+    """How often it has that neither claimed nor carried, each time gone for the next."""
     row, times = node.row, node.idle // ask.devices
     if row.max_tasks is not None:
         times = min(times, row.max_tasks - len(node.tasks))

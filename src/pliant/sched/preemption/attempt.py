@@ -30,7 +30,6 @@ Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a
 Change = tuple[TaskKey, Placement, Placement | None]
 """A task, what it claims and what it claims afterwards."""
 
-
 Cause = tuple[TaskKey, str | None]
 """The task and device that had to make room."""
 

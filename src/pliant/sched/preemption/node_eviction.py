@@ -16,6 +16,7 @@ from pliant.sched.world.device_share import share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
+Freed = tuple[Device, Share, list[Unit]]  # a device, what is wanted of it, and the units that give it
 LARGE = 1 << 32  # scale on which prices per freed device are compared as integers
 
 
@@ -106,13 +107,13 @@ class NodeEviction:
 
     def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
         """What frees one device after the other, the cheapest first, as it is when it is asked for."""
-        simple = self._simple(node, request) if not broad else None
+        simple, attempt = self._simple(node, request) if not broad else None, self._attempt
+        known = len(attempt.units)  # those that are taken meanwhile may free other devices, too
         for _, _, unit in simple or ():
-            victim = self._world.workloads[unit.workload]
-            if self._policy.takes(self._attempt, victim, unit.step, unit.priority):
+            if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
                 yield (unit,)
-        for device, share in self._cheapest(node, request, broad) if simple is None else ():
-            yield self._freeing(device, share)  # units taken meanwhile may have freed it
+        for device, share, units in self._cheapest(node, request, broad) if simple is None else ():
+            yield units if len(attempt.units) == known else self._freeing(device, share)
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -158,9 +159,9 @@ class NodeEviction:
         return found
 
     # ------------------------------------------------------------------ victims of all kinds
-    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
+    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[Freed]:
         """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
-        found: list[tuple[Cost, int, Device, Share]] = []
+        found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
         for device in node.devices.values():
             share = device.whole() if whole(request) else share_on(device.gpu, request)
             if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
@@ -170,7 +171,7 @@ class NodeEviction:
                 if broad:
                     freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                found.append((price, device.gpu.index, device, share))
+                found.append((price, device.gpu.index, device, share, units))
         found.sort(key=itemgetter(0, 1))
         return [entry[2:] for entry in found[: 1 if broad else None]]
 

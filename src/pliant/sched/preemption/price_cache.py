@@ -116,8 +116,7 @@ class PriceCache:
                 cores.append(wid)
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
-        order = tuple(ranks)
-        return (0, 0, order) if self.youngest else (len(set(cores)), gpu, order)
+        return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""

@@ -277,10 +277,10 @@ class Simulation:
     def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
         world, attempt = self._world, self._attempt
-        self._judged = self._judged and len(attempt.units) < 2
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
+            self._judged = False
             for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
                 known, solution = list(attempt.units), world.since(self._mark[0])
                 rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
@@ -323,4 +323,5 @@ class Simulation:
                 kept.add(wid)
             else:
                 world.undo(mark)
+        self._judged = self._judged and not kept
         attempt.units = [unit for unit in attempt.units if unit.workload not in kept]

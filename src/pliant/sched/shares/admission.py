@@ -45,14 +45,17 @@ def exceeded(
 ) -> bool:
     """True if some bound on the path to the root is passed now, in a resource that `request` asks for."""
     for key in world.path(project):
-        mine, use = standing[key], world.use(key, pool)
-        for asked_, used, most in zip(request, use.claimed, mine.limit, strict=True):
-            if asked_ and used > most:
-                return True
-        for asked_, used, most in zip(request, use.non_preemptible, mine.deserved, strict=True):
-            if asked_ and not preemptible and used > most:
-                return True
+        mine = standing[key]
+        if mine.limit != BOUNDLESS and _passed(request, world.claimed(key, pool), mine.limit):
+            return True
+        if not preemptible and _passed(request, world.use(key, pool).non_preemptible, mine.deserved):
+            return True
     return False
+
+
+def _passed(request: Resources, used: Resources, most: Resources) -> bool:
+    """True if more is used than is allowed of something that is asked for."""
+    return any(asked_ and have > bound for asked_, have, bound in zip(request, used, most, strict=True))
 
 
 def refuse(

@@ -10,7 +10,7 @@ from pliant.model.workload import Workload
 from pliant.sched.plan import QueueStanding
 from pliant.sched.shares.admission import BOUNDLESS, Refusal, exceeded, refuse
 from pliant.sched.shares.fair_share import ALL, INFINITE, Member, Standing, bound, share_out
-from pliant.sched.world.chunks import Chunk, Step, may_lose, priority_of
+from pliant.sched.world.chunks import Chunk, Step, may_lose
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -188,24 +188,13 @@ class Entitlement:
         found = self._largest.get(project)
         if found is None:
             world = self._world
-            held = (
-                wid for wid in world.holders.get(project, ()) if may_lose(world.workloads[wid], Step.WANTED)
-            )
-            found = self._largest[project] = max(map(world.gpu_of, held), default=0)
+            found = 0
+            for wid in world.holders.get(project, ()):
+                gpu = world.gpu_of(wid)
+                if gpu > found and may_lose(world.workloads[wid], Step.WANTED):
+                    found = gpu
+            self._largest[project] = found
         return found
-
-    def lowest_priority(self, project: str) -> int | None:
-        """Of the groups of workloads of a project that hold anything and may lose some of it."""
-        world = self._world
-        world.update_sets()
-        return min(
-            (
-                min(priority_of(row, group) for group in row.groups)
-                for wid in world.holders.get(project, ())
-                if may_lose(row := world.workloads[wid], Step.WANTED)
-            ),
-            default=None,
-        )
 
     def refuse(self, chunk: Chunk, pool: str, adding: Resources) -> Refusal | None:
         """The bound that the chunk would break; None if its queues may have it."""

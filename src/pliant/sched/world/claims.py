@@ -194,7 +194,7 @@ class Claims(Holdings):
             self._needs[wid] = SERVED
         self._claims[key] = place
         if chain is None:
-            self._charge(key, place, 1)
+            self._charge(key, place, self.nodes[place.node], 1)
         else:
             gpu, fixed = len(place.shares) * GPU, not chunk.workload.preemptible
             for tally in chain:
@@ -272,62 +272,51 @@ class Claims(Holdings):
         carries, before = self.tasks[key].carries, self._claims.get(key)
         somewhere = before or placement or carries
         node = self.nodes.get(somewhere.node) if somewhere is not None else None
-        if (
-            node is not None
-            and (placement is None or placement.node == node.row.name)
-            and (carries is None or carries.node == node.row.name)
-        ):
-            self._touch(key[0])
-            if before is not None:
-                self._charge(key, before, -1)
-            if placement is None:
-                self._claims.pop(key, None)
-            else:
-                self._claims[key] = placement
-                self._charge(key, placement, 1)
-            knew, knows = node.exchange(key, before, placement, carries)
-            if not knew:
-                self._strays.pop(key, None)
-            if not knows:
-                self._strays[key] = None
+        name = node.row.name if node is not None else ""
+        here = placement is None or placement.node == name
+        if node is None or not here or (carries is not None and carries.node != name):
+            self._hold(key, carries, -1)
+            self._assign(key, placement)
+            self._hold(key, carries, 1)
             return
-        self._hold(key, carries, -1)
-        if placement is None:
-            self._claims.pop(key, None)
-        else:
-            self._claims[key] = placement
-        self._hold(key, carries, 1)
+        self._touch(key[0])
+        if before is not None:
+            self._charge(key, before, node, -1)
+        if placement is not None:
+            self._charge(key, placement, node, 1)
+        self._assign(key, placement)
+        knew, knows = node.exchange(key, before, placement, carries)
+        if not knew:
+            self._strays.pop(key, None)
+        if not knows:
+            self._strays[key] = None
 
     def _hold(self, key: TaskKey, carries: Placement | None, sign: int) -> None:
         """Count (or discount) one task on its nodes and in its queues."""
         self._touch(key[0])
-        claims = self._claims.get(key)
+        claims, known = self._claims.get(key), True
         if claims is not None:
-            self._charge(key, claims, sign)
-            if carries is not None and carries.node == claims.node:
-                self._seat(key, claims.node, claims, carries, sign)
-                return
-            self._seat(key, claims.node, claims, None, sign)
+            node = self.nodes.get(claims.node)
+            both = carries is not None and carries.node == claims.node
+            if node is not None:
+                self._charge(key, claims, node, sign)
+            known = node is not None and node.account(key, claims, carries if both else None, sign)
+            carries = None if both else carries
         if carries is not None:
-            self._seat(key, carries.node, None, carries, sign)
-
-    def _seat(
-        self, key: TaskKey, name: str, claims: Placement | None, carries: Placement | None, sign: int
-    ) -> None:
-        node = self.nodes.get(name)
-        if node is None or not node.account(key, claims, carries, sign):
+            node = self.nodes.get(carries.node)
+            known = node is not None and node.account(key, None, carries, sign) and known
+        if not known:
             if sign > 0:
                 self._strays[key] = None
             else:
                 self._strays.pop(key, None)
 
-    def _charge(self, key: TaskKey, claims: Placement, sign: int) -> None:
+    def _charge(self, key: TaskKey, claims: Placement, node: NodeState, sign: int) -> None:
         workload = self.workloads.get(key[0])
-        node = self.nodes.get(claims.node)
-        if workload is None or node is None:
+        if workload is None:
             return
-        project, pool = workload.project, node.pool
-        chain = self.chain(project, pool)
+        pool = node.pool
+        chain = self._chains.get((workload.project, pool)) or self.chain(workload.project, pool)
         gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
         fixed = not (workload.preemptible or workload.semi_preemptible)
         for tally in chain:
@@ -363,8 +352,9 @@ class Claims(Holdings):
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):
             claims = self._claims.get(key)
-            if claims is not None:
-                self._charge(key, claims, sign)
+            node = self.nodes.get(claims.node) if claims is not None else None
+            if claims is not None and node is not None:
+                self._charge(key, claims, node, sign)
         self._touch(wid)
 
     def _size(self, node: NodeState, sign: int) -> None:

@@ -45,6 +45,13 @@ class Holdings:
         """What the task claims now, hypotheses included."""
         return self._claims.get(key)
 
+    def _assign(self, key: TaskKey, claim: Placement | None) -> None:
+        """The task claims this from now on; sums do not follow."""
+        if claim is None:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = claim
+
     def have(self, workload: str) -> dict[str, int]:
         """Tasks of each of its groups that have a claim or have succeeded."""
         found: dict[str, int] = {}

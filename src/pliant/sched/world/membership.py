@@ -1,10 +1,18 @@
 """Which workloads want, hold or lack something: sets that change only where a workload has changed."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pliant.model.workload import Workload
-from pliant.sched.world.chunks import Chunk, Need, workload_open
+from pliant.sched.world.chunks import (
+    SERVED,
+    Chunk,
+    Need,
+    Step,
+    may_lose,
+    priority_of,
+    workload_open,
+)
 
 WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
 HOLDS = 4
@@ -72,6 +80,8 @@ class Peers:
 
 def belongs_to(workload: Workload, need: Need) -> int:
     """The sets that a workload with this need belongs to, as bits."""
+    if need is SERVED:  # most that runs
+        return 1 << HOLDS
     now = need.holds << HOLDS
     if need.chunk is not None:
         now |= WANTING
@@ -95,6 +105,7 @@ class Membership:
         self._peers: dict[RequestKey, Peers] = {}  # the same with their order
         self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
+        self._lowest: dict[str, int | None] = {}  # project -> what lowest_priority() has answered
 
     def known(self, bit: int) -> dict[str, None]:
         """One of the four sets."""
@@ -116,11 +127,13 @@ class Membership:
             self._join_kind(wid, request_key(workload, need, chunk), chunk)
         elif wid in self._among:
             self._leave_kind(wid)
+        self._lowest.pop(workload.project, None)
         now = belongs_to(workload, need)
         changed = now ^ self._belongs.get(wid, 0)
         if changed:
             self._belongs[wid] = now
-            self._move(wid, changed, now)
+            if changed & (WANTING | BROKEN | STRETCHED | ELASTIC):
+                self._move(wid, changed, now)
             if changed >> HOLDS:
                 _include(self.holders.setdefault(workload.project, {}), wid, now >> HOLDS)
 
@@ -157,6 +170,16 @@ class Membership:
         for peers in self._peers.values():
             yield peers.ordered(order)
 
+    def lowest_priority(self, project: str, workloads: Mapping[str, Workload]) -> int | None:
+        """Of the groups of workloads of a project that hold anything and may lose some of it."""
+        if project not in self._lowest:
+            rows = [workloads[wid] for wid in self.holders.get(project, ())]
+            found = [
+                priority_of(it, group) for it in rows if may_lose(it, Step.WANTED) for group in it.groups
+            ]
+            self._lowest[project] = min(found, default=None)
+        return self._lowest[project]
+
     def _leave_kind(self, wid: str) -> None:
         among = self._among.pop(wid, None)
         if among is not None:
@@ -167,6 +190,7 @@ class Membership:
     def let_go(self, workload: Workload) -> None:
         """It is no longer one of its project's."""
         self.holders.get(workload.project, {}).pop(workload.id, None)
+        self._lowest.pop(workload.project, None)
         if workload.id in self._belongs:
             self._belongs[workload.id] &= ~(1 << HOLDS)
 

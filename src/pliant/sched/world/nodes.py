@@ -6,6 +6,7 @@ it carries: a device whose held is within its size can start everything that cla
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from pliant.model.affinity import Effect
@@ -148,8 +149,8 @@ class NodeState:
     def __init__(self, row: Node, pool: str) -> None:
         self.row = row
         self.pool = pool
-        self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=lambda gpu: gpu.index)}
-        self.usable = sum(1 for device in self.devices.values() if not device.gpu.foreign)
+        self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=attrgetter("index"))}
+        self.usable = len([it for it in self.devices.values() if not it.gpu.foreign])
         self.free = self.usable  # unclaimed devices
         self.idle = self.usable  # devices that are neither claimed nor carried
         self.room = self.usable * GPU  # unclaimed thousandths of all its devices together
@@ -178,12 +179,17 @@ class NodeState:
 
     def looks_now(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
-        row, free_cpu, free_memory = self.row, self.free_cpu, self.free_memory
+        return self.looks_after(0, 0, 0)
+
+    def looks_after(self, devices: int, cores: int, bytes_: int) -> tuple[Look, int]:
+        """The same once so much more of it is claimed, the devices whole."""
+        row, free_cpu, free_memory = self.row, self.free_cpu - cores, self.free_memory - bytes_
         rests = tuple(sorted(self._rests())) if self.partly else ()
         cpu, memory = self.rates
         by_memory = free_memory * cpu < free_cpu * memory
         capacity, spare = (row.memory, free_memory) if by_memory else (row.cpu, free_cpu)
-        return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
+        free, room = self.free - devices, self.room - devices * GPU
+        return Look(free, self.usable, room, rests, capacity, by_memory, self.kind), spare
 
     def _rests(self) -> Iterator[int]:
         """What nobody claims of each device that is claimed in part."""
@@ -296,27 +302,24 @@ class NodeState:
                 self.tasks[key] = None
             else:
                 self.tasks.pop(key, None)
-        known = True
+        known, devices = True, self.devices
         for share in place.shares:
-            device = self.devices.get(share.gpu)
+            device = devices.get(share.gpu)
             if device is None:
                 known = False
                 continue
             portion, memory = sign * share.portion, sign * share.memory
             ours = not device.gpu.foreign
             if claimed:
-                was = device.claimed
-                now = device.claimed = was + portion
-                if was and now:
-                    device.claimed_by = _added(device.claimed_by, share.owner, portion)
-                else:
-                    device.claimed_by = {share.owner: now} if now else NOBODY
-                blank = not (was or device.claimed_memory)
-                device.claimed_memory += memory
-                self.partly += (0 < now < GPU) - (0 < was < GPU)
+                was, other = device.claimed, device.claimed_memory
+                now, more = was + portion, other + memory
+                device.claimed, device.claimed_memory = now, more
+                device.claimed_by = _shared(device.claimed_by, share.owner, was, now)
+                if share.portion != GPU or (was and now):
+                    self.partly += (0 < now < GPU) - (0 < was < GPU)
                 if ours:
                     self.room -= portion
-                    self.free += (not (now or device.claimed_memory)) - blank
+                    self.free += (not (now or more)) - (not (was or other))
             if carried:
                 device.carried += portion
                 device.carried_memory += memory
@@ -325,16 +328,11 @@ class NodeState:
                     device.tasks[key] = None
                 else:
                     device.tasks.pop(key, None)
-                was = device.held
-                now = device.held = was + portion
-                if was and now:
-                    device.held_by = _added(device.held_by, share.owner, portion)
-                else:
-                    device.held_by = {share.owner: now} if now else NOBODY
-                blank = not (was or device.held_memory)
-                device.held_memory += memory
-                if ours:
-                    self.idle += (not (now or device.held_memory)) - blank
+                was, other = device.held, device.held_memory
+                now, more = was + portion, other + memory
+                device.held, device.held_memory = now, more
+                device.held_by = _shared(device.held_by, share.owner, was, now)
+                self.idle += ((not (now or more)) - (not (was or other))) if ours else 0
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
@@ -376,11 +374,13 @@ class NodeState:
         )  # fmt: skip
 
 
-def _added(sums: dict[str, int], owner: str, portion: int) -> dict[str, int]:
-    """With so much more of an owner's, or less; who has nothing left is not in it."""
-    if len(sums) == 1 and owner in sums:  # the most frequent case; never all that is there goes
-        return {owner: sums[owner] + portion}
-    found = sums | {owner: sums.get(owner, 0) + portion}
+def _shared(sums: dict[str, int], owner: str, was: int, now: int) -> dict[str, int]:
+    """Who has how much of a device, now that an owner has more or less of it; nobody has nothing."""
+    if not now:
+        return NOBODY
+    if not was or (len(sums) == 1 and owner in sums):  # it is all the owner's
+        return ALL if now == GPU and not owner else {owner: now}
+    found = sums | {owner: sums.get(owner, 0) + now - was}
     if not found[owner]:
         del found[owner]
     return found

@@ -6,6 +6,7 @@ What is derived is kept incrementally and equals that of a world built fresh fro
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import filterfalse
 from typing import Any
 
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
@@ -43,7 +44,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
-        self.rows_alike = sets.rows
+        self.rows_alike, self.lowest_priority = sets.rows, sets.lowest_priority
         self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
@@ -159,10 +160,7 @@ class World(Claims):
         else:
             members.append(key)
         self.tasks[key] = row
-        if row.claims is None:
-            self._claims.pop(key, None)
-        else:
-            self._claims[key] = row.claims
+        self._assign(key, row.claims)
         if len(members) > 1 and (known is None or known.index != row.index):
             self._sort_members(row.workload, key if known is None else None)
         self._hold(key, row.carries, 1)
@@ -279,26 +277,29 @@ class World(Claims):
     # ------------------------------------------------------------------ indexes
     def update_sets(self) -> None:
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
+        workloads, note = self.workloads, self._sets.note
         for wid in self._touched:
-            workload = self.workloads.get(wid)
-            self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
+            workload = workloads.get(wid)
+            note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
         self._bits_at, self._facts_changed = -1, False
         self._settled = len(self._journal)
         self._weigh()
 
-    def now_in(self, bit: int) -> set[str]:
+    def now_in(self, bit: int) -> list[str]:
         """Workloads of one of the sets as of now, hypotheses included; the sets stay as they are."""
+        touched = self._touched
         if self._bits_at != self.version:
-            rows = [(wid, row) for wid in self._touched if (row := self.workloads.get(wid)) is not None]
-            needs = [(wid, row, self.need(wid)) for wid, row in rows]
-            self._bits = [(wid, belongs_to(row, need)) for wid, row, need in needs if need is not SERVED]
+            rows = [(wid, row) for wid in touched if (row := self.workloads.get(wid)) is not None]
+            self._bits = [(w, belongs_to(row, it)) for w, row in rows if (it := self.need(w)) is not SERVED]
             self._bits_at = self.version
-        found = self._sets.known(bit).keys() - self._touched.keys()
-        return found.union([wid for wid, bits in self._bits if bits & bit])
+        found = list(filterfalse(touched.__contains__, self._sets.known(bit)))
+        return found + [wid for wid, bits in self._bits if bits & bit]
 
     def undo(self, mark: int) -> None:
         """Take back every claim() since the mark; the sets never tell of what was taken back."""
+        if mark and mark == len(self._journal):
+            return
         super().undo(mark)
         if mark < self._settled:
             self.update_sets()
