@@ -97,7 +97,7 @@ spec: {policyName: pliant-$scheduler-annotations, validationActions: [Deny]}
 @click.option(
     "--account",
     metavar="USER",
-    help="As whom the server is known to the cluster (`kubectl auth whoami`): nobody else may then change"
+    help="The server's user on the cluster (`kubectl auth whoami` prints it). No other user may then change"
     " limits on pods. Needs Kubernetes 1.30.",
 )
 def webhook(url: str, ca: Path, scheduler: str, account: str | None) -> None:

@@ -107,13 +107,8 @@ class LocalEngine:
         self._epoch = 0  # of the leader that it obeys
 
         def site() -> Site:
-            return Site(
-                self._layout,
-                inherited(os.environ if environ is None else environ),
-                url(),
-                reporter_url,
-                authority,
-            )
+            seen = inherited(os.environ if environ is None else environ)
+            return Site(self._layout, seen, url(), reporter_url, authority)
 
         self._site = site
         self._commands = Commands()
