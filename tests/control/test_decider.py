@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.control.decider import child
+from pliant.control.decider import child, dialogue
 from pliant.control.decider.child import ChildDecider
 from pliant.control.decider.core import Core, Inline
-from pliant.control.decider.dialogue import CROWD, REST
+from pliant.control.decider.dialogue import CLOSE, CROWD, REST
 from pliant.control.decider.pieces import PIECE, Receiver, Sender, lean
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.control.errors import NotFound, Unavailable
@@ -522,8 +522,18 @@ def beside(stage: Stage) -> Beside:
     return made
 
 
-def test_one_request_waits_for_its_plan_and_a_crowd_does_not(stage: Stage, beside: Beside) -> None:
-    stage.loop._dialogue._requests.clear()
+def test_one_request_waits_for_its_plan_and_a_crowd_does_not(
+    stage: Stage, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+
+    def monotonic() -> float:
+        """0.1 ms later at each look, so that rests end."""
+        nonlocal now
+        now += 0.0001
+        return now
+
+    monkeypatch.setattr(dialogue, "time", SimpleNamespace(monotonic=monotonic))
     stage.submit("alone")
     assert PROMPT in beside.waits
     stage.loop._dialogue.take_in(CROWD)
@@ -531,6 +541,9 @@ def test_one_request_waits_for_its_plan_and_a_crowd_does_not(stage: Stage, besid
     crowd = [stage.submit(f"crowd-{at}") for at in range(3)]
     assert set(beside.waits) == {0.0}
     assert {row.id for row in stage.store.load().of(Workload)} >= {*crowd}
+    now += CLOSE
+    stage.submit("later")
+    assert PROMPT in beside.waits
 
 
 def test_a_store_that_cannot_write_is_not_tried_again_at_once(stage: Stage, beside: Beside) -> None:
