@@ -157,7 +157,7 @@ FORMS = (
         "policies", ("+ New policy",), "Create policy",
         {"Policy as JSON": "{"}, (("Policy as JSON", "This is not JSON"),),
         {"Policy as JSON": '{"rules": {"image": {"wrong": 1}}}'},
-        ("Policy as JSON", "rules.image.wrong is not a rule", 400),
+        ("Policy as JSON", "unknown rule 'wrong'", 400),
     ),
     Form(
         "notifications", ("+ New notification",), "Create notification",
