@@ -137,6 +137,11 @@ def test_a_part_is_changed(api: Api) -> None:
         "rules": {"backoffLimit": {"max": 1, "min": 1}, "category": {"required": True}},
     }
     assert api.get(POLICY, scope="tenant")["policy"] == told["policy"]
+    changed = {"backoffLimit": {"max": 2}, "compute": {"cpuCoreRequest": {"max": 4}}}
+    told = put(api, TENANT, method="PATCH", rules=changed)
+    assert told["policy"]["rules"] == {"category": {"required": True}, **changed}, "rules are whole"
+    whole = {"compute": {"canEdit": False}}
+    assert put(api, TENANT, method="PATCH", rules=whole)["policy"]["rules"]["compute"] == whole["compute"]
     told = put(api, TENANT, defaults={"category": "b"})
     assert told["policy"] == {"defaults": {"category": "b"}}
 

@@ -203,6 +203,12 @@ def test_many_at_once_make_one(api: Api) -> None:
     assert len(set(answers)) == 1, answers
 
 
+@pytest.mark.parametrize("name", ["token", "exec", "server"])
+def test_a_job_may_be_called_like_what_takes_none(name: str) -> None:
+    assert takes_key(f"/api/v1/workloads/trainings/{name}/suspend")
+    assert not takes_key(f"/api/v1/workloads/{name}/exec")
+
+
 def test_the_description_names_it_where_it_is_taken(quiet: Api) -> None:
     paths = quiet.get("/openapi.json")["paths"]
     for path, item in paths.items():

@@ -5,8 +5,8 @@ all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDE
 gone, also by a kill, everything is ended.
 
 More words: `podgroups` enables those of Kubernetes, and with them a second kind Workload; `older` makes
-it an API server of Kubernetes 1.33; `audit` writes what is asked of it to OWN/audit.log;
-`account=NAMESPACE:NAME:TOKEN` lets that service account in.
+it an API server of Kubernetes 1.33; `audit` writes what is asked of it to OWN/audit.log; `controllers` runs
+CONTROLLERS, which other tests play by hand; `account=NAMESPACE:NAME:TOKEN` lets that service account in.
 """
 
 import ctypes
@@ -30,6 +30,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 SECONDS = 120.0  # for a start that takes five, on a machine that does other things too
 HERE = Path(__file__).parent
 PR_SET_PDEATHSIG = 1
+CONTROLLERS = (
+    "disruption-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+)
+"""Of kube-controller-manager; nodes of KWOK need none that taints nodes or makes service accounts."""
 
 
 def die_with_parent() -> None:
@@ -120,6 +127,14 @@ class Plane:
             f"--tls-cert-file={folder}/certificates/apiserver.crt",  # nobody looks whose it is
             f"--tls-private-key-file={folder}/certificates/apiserver.key",
         )
+        if "controllers" in self.words:
+            self.run(
+                "kube-controller-manager",
+                f"--kubeconfig={folder}/kubeconfig",
+                f"--controllers={','.join(CONTROLLERS)}",
+                "--leader-elect=false",
+                "--secure-port=0",
+            )
 
     def features(self) -> list[str]:
         # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.

@@ -32,8 +32,11 @@ KEY = re.compile(r"[\x21-\x7e]{1,255}")
 BY_THEMSELVES = frozenset(f"/api/v1/workloads/{kind}" for kind in KINDS)
 """Submissions: here they only wait for one another."""
 
-AT_ONCE = re.compile(r"/(exec|attempts|server|sessions|token)(/|$)|/openid-connect/")
-"""Parts of paths whose POSTs have nothing that could be answered twice."""
+AT_ONCE = re.compile(
+    r"/api/v\d/((exec|attempts|server|sessions|token)(/.*)?|openid/token|workloads/[^/]+/exec(/port)?)"
+    r"|/auth/.*/openid-connect/.*"
+)
+"""Paths whose POSTs have nothing that could be answered twice."""
 
 LONGEST = 2**20
 """Bytes of an answer that is kept."""
@@ -71,7 +74,7 @@ def answered(
 
 
 def takes_key(path: str) -> bool:
-    return AT_ONCE.search(path) is None
+    return AT_ONCE.fullmatch(path) is None
 
 
 class Repeats:

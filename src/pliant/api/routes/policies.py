@@ -1,7 +1,7 @@
 """Policies about submissions: one for each kind of workloads and scope, and what they say together."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.spec import spec_of
 from pliant.api.routes.assets import meta_of, place_at, scope_of
 from pliant.control.errors import NotFound
-from pliant.control.submit.policy import Path, Said, effective, filled, rules_of
+from pliant.control.submit.policy import WORDS, Path, Said, effective, filled, rules_of
 from pliant.model.asset import Asset, AssetKind
 from pliant.model.workload import Desired
 from pliant.wire.assets import (
@@ -123,12 +123,17 @@ def _keep(
     return answer(_item(here.service.assets.create(row, caller.user), notices))
 
 
-def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(
+    before: Mapping[str, Any], after: Mapping[str, Any], words: Collection[str] = ()
+) -> dict[str, Any]:
+    """`words`: what has one of them is a rule, and is replaced as a whole."""
     made = dict(before)
     for name, value in after.items():
         below = made.get(name)
-        deeper = isinstance(value, Mapping) and isinstance(below, Mapping)
-        made[name] = _merged(below, value) if deeper and isinstance(below, Mapping) else value
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            whole = any(word in value or word in below for word in words)
+            value = value if whole else _merged(below, value, words)
+        made[name] = value
     return made
 
 
@@ -221,7 +226,8 @@ def _routes(kind: Kinds) -> None:
 
         def over(before: Any) -> Any:
             return {
-                part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")
+                part: _merged(before.get(part, {}), after.get(part, {}), words)
+                for part, words in (("defaults", ()), ("rules", WORDS))
             }
 
         if validate:
