@@ -468,3 +468,6 @@ def test_the_audit_takes_moments_as_everybody_else(api: Api) -> None:
     assert api.get(log, start=0, end=1)["total"] == 0
     told = api.get(log, 400, start="yesterday")
     assert told["fields"][0]["field"] == "start"
+    for huge in ("9" * 16, "9" * 19, "9" * 64):  # no database holds such a number
+        assert api.get(log, 400, start=huge)["fields"][0]["field"] == "start"
+        assert api.get(f"{log}/file", 400, end=huge)["fields"][0]["field"] == "end"
