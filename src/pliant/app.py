@@ -27,12 +27,12 @@ from pliant import __version__
 # isort: split
 from pliant.api.admission import Admission
 from pliant.api.app import ServerInfo, create_app
-from pliant.api.certificates import Certificates
-from pliant.api.following import Following
-from pliant.api.forward import Doubt
-from pliant.api.front import Front
-from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
-from pliant.api.peer import PEER, listen
+from pliant.api.connections.certificates import Certificates
+from pliant.api.connections.forward import Doubt
+from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import BACKLOG, Offer, PortTaken, open_port
+from pliant.api.connections.peer import PEER, listen
+from pliant.api.identity.following import Following
 from pliant.backend import Surroundings, make_backend
 from pliant.console.mount import Alone, Console
 from pliant.control.clock import SteadyClock

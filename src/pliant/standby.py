@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
-from pliant.api.certificates import Certificates
-from pliant.api.forward import Forward, probed
-from pliant.api.front import Front
-from pliant.api.listeners import BACKLOG, PortTaken, open_port, taken
-from pliant.api.peer import listen
+from pliant.api.connections.certificates import Certificates
+from pliant.api.connections.forward import Forward, probed
+from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import BACKLOG, PortTaken, open_port, taken
+from pliant.api.connections.peer import listen
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
 from pliant.control.follower import Follower
@@ -256,7 +256,7 @@ def _how(lock: int | None) -> str:
 
 
 def _elsewhere(_: object) -> None:
-    raise AssertionError("such requests are handed on")  # see pliant.api.forward.HANDED_ON
+    raise AssertionError("such requests are handed on")  # see pliant.api.connections.forward.HANDED_ON
 
 
 def opened(address: str | Path, *, patient: bool) -> Database:
