@@ -65,7 +65,7 @@ from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
-from pliant.store.folder import Held, StateFolder
+from pliant.store.folder import FolderInUse, StateFolder
 from pliant.store.recovery import (
     Unknown,
     compare,
@@ -386,9 +386,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             restore_backup(folder, given.file)
             return OK
         return Server(Options.of(given)).run()
-    except (Held, StoreError, LayoutError, Away, ValueError) as error:
+    except (FolderInUse, StoreError, LayoutError, Away, ValueError) as error:
         sys.stderr.write(f"pliant: {error}\n")
-        known: dict[type, int] = {Held: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
+        known: dict[type, int] = {FolderInUse: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
         return known.get(type(error), FAILED)
 
 

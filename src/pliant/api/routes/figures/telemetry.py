@@ -184,24 +184,24 @@ def of_nodes(
 
 # -- projects and departments -----------------------------------------------------------------------
 
-Held = tuple[QueueView, PoolUse]
+PoolOfQueue = tuple[QueueView, PoolUse]
 
 
-def _of(part: Callable[[PoolUse], Resources], what: str) -> Callable[[Held], float]:
+def _of(part: Callable[[PoolUse], Resources], what: str) -> Callable[[PoolOfQueue], float]:
     """GPUs, millicores, or MB."""
     unit = {"gpu": 1000, "cpu": 1, "memory": 10**6}[what]
     return lambda held: getattr(part(held[1]), what) / unit
 
 
-def _quota(field: str, unit: int) -> Callable[[Held], float]:
-    def amount(held: Held) -> float:
+def _quota(field: str, unit: int) -> Callable[[PoolOfQueue], float]:
+    def amount(held: PoolOfQueue) -> float:
         value: int = getattr(held[0].queue.quota(held[1].pool), field)
         return 0 if value == UNLIMITED else value / unit
 
     return amount
 
 
-_OF_UNITS: Mapping[str, Callable[[Held], float]] = {
+_OF_UNITS: Mapping[str, Callable[[PoolOfQueue], float]] = {
     "GPU_QUOTA": lambda held: held[1].quota / 1000,
     "CPU_QUOTA": _quota("cpu", 1),
     "MEMORY_QUOTA": _quota("memory", 10**6),
@@ -232,7 +232,7 @@ def _units(what: Literal["project", "department"]) -> None:
         uid = _cluster(board, cluster)
         ids = {row.name: row.id for row in board.pools}
         names = {key: view.queue.name for key, view in board.departments.items()}
-        groups: dict[str, Group[Held]] = {
+        groups: dict[str, Group[PoolOfQueue]] = {
             "ClusterId": lambda held: uid,
             "NodepoolId": lambda held: (ids.get(held[1].pool, ""), held[1].pool),
             "ParentId": lambda held: (parent := parent_of(held[0].queue), names.get(parent, "")),
