@@ -10,6 +10,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 PREFIX = "runai-"
 """Of the namespace of a project."""
 
+OURS = "pliant/"
+"""Begins the names of annotations that we write on pods, and nobody else."""
+
 CLUSTER = "pliant/cluster"
 """Label: whose a pod is. Several servers may use one cluster; the pods of the others are foreign to each."""
 
