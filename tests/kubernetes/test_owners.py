@@ -281,6 +281,33 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     )
     runs(cluster, "kept")
 
+    # what others made is theirs: its object is made again, and owns nothing
+    container = {"name": "main", "image": "forever"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}
+    body["spec"] = {"schedulerName": "pliant", "containers": [container]}
+    cluster.request("POST", f"/api/v1/{PLACE}/pods", body)
+    shown = runs(cluster, "bare")["metadata"]
+    assert "finalizers" not in shown
+    kubectl("delete", "workloads.pliant.dev", "bare", "--namespace=runai-team-a")
+    until(
+        lambda: (workload(cluster, "bare") or {"metadata": shown})["metadata"]["uid"] != shown["uid"], "made"
+    )
+    assert "ownerReferences" not in cluster.get(f"/api/v1/{PLACE}/pods/bare")["metadata"]
+    cluster.request("DELETE", f"/api/v1/{PLACE}/pods/bare?gracePeriodSeconds=0")
+
+    # an object of another server is left as it is
+    metadata = {"name": "theirs", "labels": {"pliant/cluster": "another"}}
+    body = {"apiVersion": "pliant.dev/v1alpha1", "kind": "Workload", "metadata": metadata}
+    cluster.request("POST", f"/apis/pliant.dev/v1alpha1/{PLACE}/workloads", body)
+    typed("runai submit theirs -i forever -g 1 -p team-a")
+    typed("pliant wait theirs --for running -p team-a --timeout 60")
+    (pod,) = (it for it in found(cluster, "pods") if it["metadata"]["name"].startswith("theirs"))
+    assert "ownerReferences" not in pod["metadata"]
+    typed("runai delete theirs -p team-a")
+    until(lambda: len(found(cluster, "pods")) == 1, "its pod is gone")
+    assert "status" not in workload(cluster, "theirs")
+    assert "an object of server another has its name" in (stage.state / "server.log").read_text()
+
     # a namespace that is deleted takes no workload with it
     kubectl("delete", "namespace", "runai-team-a", "--wait=true")
     until(lambda: (workload(cluster, "kept") or {"metadata": {"uid": new}})["metadata"]["uid"] != new, "made")
