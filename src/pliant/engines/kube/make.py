@@ -83,6 +83,14 @@ def kube_admission(
     return lambda review: admit(review, scheduler or SCHEDULER, image, kept=engine.kept())
 
 
+def kube_trouble(engine: Engine) -> Callable[[], str]:
+    """What tells what keeps it from its cluster."""
+    from pliant.engines.kube.engine import KubeEngine
+
+    assert isinstance(engine, KubeEngine)
+    return engine.trouble
+
+
 def _named(pair: str) -> tuple[str, str]:
     """(name, image) of NAME=IMAGE. Raises ValueError."""
     name, _, image = pair.partition("=")
