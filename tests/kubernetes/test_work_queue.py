@@ -90,11 +90,11 @@ def test_one_success_after_failures_makes_all_that_failed_due(monkeypatch):
     for key in range(20):
         queue.add(key)
     until(lambda: len(done) == 20, "all have failed")
-    assert queue.trouble(0.0) == "away" and queue.trouble(3600.0) == ""
+    assert list(map(str, queue.errors(0.0))) == ["away"] * 20 and queue.errors(3600.0) == []
     back.set()
     queue.add(7)
     until(lambda: len(done) == 40 and sorted(done[20:]) == list(range(20)), "all are done")
-    until(lambda: queue.trouble(0.0) == "", "nothing is wrong any more")
+    until(lambda: queue.errors(0.0) == [], "nothing is wrong any more")
     queue.close()
 
 

@@ -4,6 +4,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from httpx2 import HTTPError
+from lightkube import ApiError
+
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
 
@@ -14,6 +17,10 @@ MOST = 200  # letters of what the cluster says
 
 CURE = "it is tried again. See `kubectl get --raw /readyz?verbose`"
 
+BUSY = (429, 503, 504)
+WIDE = ("etcdserver", "webhook")
+"""Statuses, and words of an answer 500, that tell of the cluster, and not only of one pod."""
+
 
 def trouble_of(followers: Iterable[Follower[Any]], queue: WorkQueue | None) -> str:
     """Empty: there is none."""
@@ -21,9 +28,16 @@ def trouble_of(followers: Iterable[Follower[Any]], queue: WorkQueue | None) -> s
     for each in followers:
         if (why := each.trouble) and now - each.lost >= PATIENCE:
             return f"Nothing is heard of the cluster ({_plain(why)}): {CURE}"
-    if queue is not None and (why := queue.trouble(PATIENCE)):
-        return f"The cluster does not do what it is asked for ({_plain(why)}): {CURE}"
+    for error in filter(_wide, queue.errors(PATIENCE) if queue is not None else ()):
+        return f"The cluster does not do what it is asked for ({_plain(str(error))}): {CURE}"
     return ""
+
+
+def _wide(error: Exception) -> bool:
+    if isinstance(error, ApiError):
+        code, text = error.status.code, error.status.message or ""
+        return code in BUSY or (code == 500 and any(word in text for word in WIDE))
+    return isinstance(error, HTTPError)
 
 
 def _plain(text: str) -> str:

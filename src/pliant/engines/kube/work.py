@@ -29,7 +29,7 @@ class WorkQueue:
         self._busy: set[Hashable] = set()
         self._parked: set[Hashable] = set()  # due, and in somebody's hands
         self._failures: dict[Hashable, int] = {}
-        self._said: dict[Hashable, tuple[float, str]] = {}  # of those that failed: since when, and why
+        self._errors: dict[Hashable, tuple[float, Exception]] = {}  # of those: since when, and the last
         self._closed = False
         self._threads = [
             threading.Thread(target=self._run, name=f"pliant-kube-{index}", daemon=True)
@@ -54,11 +54,13 @@ class WorkQueue:
         for key in failed:
             self.add(key)
 
-    def trouble(self, seconds: float) -> str:
-        """Why something has failed for at least so long; empty: nothing has."""
+    def errors(self, seconds: float) -> list[Exception]:
+        """The last one of each key that has failed for at least so long, the oldest first."""
+        since = time.monotonic() - seconds
         with self._condition:
-            since, why = min(self._said.values(), default=(time.monotonic(), ""))
-        return why if time.monotonic() - since >= seconds else ""
+            found = sorted((began, number) for number, (began, _) in enumerate(self._errors.values()))
+            errors = [error for _, error in self._errors.values()]
+        return [errors[number] for began, number in found if began <= since]
 
     def close(self) -> None:
         """Wait for the work in hand; what waits is dropped."""
@@ -74,15 +76,15 @@ class WorkQueue:
             try:
                 again = self._work(key)
                 with self._condition:
-                    self._said.pop(key, None)
+                    self._errors.pop(key, None)
                     failed = self._failures.pop(key, 0) and list(self._failures)
                 for other in failed or ():
                     self.add(other)
             except Exception as error:  # noqa: BLE001 - what is wrong with one key must not stop the others
                 with self._condition:
                     failures = self._failures[key] = self._failures.get(key, 0) + 1
-                    since, _ = self._said.get(key, (time.monotonic(), ""))
-                    self._said[key] = since, str(error)
+                    since, _ = self._errors.get(key, (time.monotonic(), error))
+                    self._errors[key] = since, error
                     most = max(LAST, len(self._failures) / RATE)
                 again = min(FIRST * 2 ** min(failures - 1, 20), most)
                 log.warning("%s: %s; again in %.1f s", key, error, again)
