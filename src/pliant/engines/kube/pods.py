@@ -142,7 +142,8 @@ def seen(pod: Pod) -> Seen:
     task = next(each for each in spec.containers if each.name == name)
     over = phase in ("Succeeded", "Failed")
     deleting = metadata.deletionTimestamp is not None
-    evicted = _holds(status, "DisruptionTarget")  # by its node, e.g. for want of memory: no fault of its own
+    # By its node, e.g. for want of memory: no fault of its own. The API that evicts says so too, and deletes.
+    evicted = not deleting and _holds(status, "DisruptionTarget")
     return Seen(
         metadata.namespace or "",
         metadata.name or "",
