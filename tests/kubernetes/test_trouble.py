@@ -321,3 +321,52 @@ def test_gpus_that_a_pod_has_by_a_claim_are_used(rig):
 def foreign(rig):
     nodes = [fact.node for fact in rig.facts if isinstance(fact, NodeSeen)]
     return sum(gpu.foreign for gpu in nodes[-1].gpus)
+
+
+def test_what_others_add_to_our_pods_is_not_given_away(rig):
+    """A policy of theirs gives each of our pods a second container with two cores, as a service mesh does."""
+    kind = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    space = {"matchLabels": {"kubernetes.io/metadata.name": f"runai-{rig.name}"}}
+    amount = 'Object.spec.containers.resources{requests: {"cpu": "2", "memory": "1Gi"}}'
+    mesh = f'Object.spec.containers{{name: "mesh", image: "forever", resources: {amount}}}'
+    spec = {
+        "matchConstraints": {
+            "namespaceSelector": space,
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            ],
+        },
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": f"Object{{spec: Object.spec{{containers: [{mesh}]}}}}"},
+            }
+        ],
+    }
+    name = {"metadata": {"name": rig.name}}
+    rig.plane.request("POST", kind, {**name, "spec": spec})
+    binding = {"policyName": rig.name}
+    rig.plane.request("POST", kind.replace("policies", "policybindings"), {**name, "spec": binding})
+    rig.plane.add_namespace(f"runai-{rig.name}")
+    tried = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "main", "image": "forever"}]}}
+
+    def containers():
+        return len(rig.plane.request("POST", f"{rig.pods}?dryRun=All", tried)["spec"]["containers"])
+
+    try:
+        until(lambda: containers() == 2, "the API server knows it")
+        rig.open()
+        rig.run(A, rig.forever())
+        rig.until(lambda: cores(rig) == 6000, "two cores are taken")
+        rig.stop(A)
+        rig.end(A)
+        rig.until(lambda: cores(rig) == 8000, "and free again")
+    finally:
+        rig.plane.request("DELETE", f"{kind}/{rig.name}")
+        rig.plane.request("DELETE", f"{kind.replace('policies', 'policybindings')}/{rig.name}")
+
+
+def cores(rig):
+    return [fact.node for fact in rig.facts if isinstance(fact, NodeSeen)][-1].cpu
