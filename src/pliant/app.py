@@ -205,6 +205,8 @@ class Server:
             ),
         )
         engine, found = backend.engine, backend.found
+        if backend.above:
+            store.outrank(backend.above)
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
         seal_old(engine, saved)

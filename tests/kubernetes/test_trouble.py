@@ -1,8 +1,11 @@
 """What goes wrong with a cluster at night: what runs goes on, people are told why, and it ends well."""
 
 import json
+import os
 import random
 import re
+import shutil
+import signal
 import time
 import urllib.request
 
@@ -249,6 +252,29 @@ def test_a_node_that_flaps_and_moves_to_another_pool(night):
     night.submit("more")
     night.runs("more")
     assert before < night.uids()
+
+
+def kill(night):
+    os.kill(int(json.loads((night.state / "server.json").read_text())["pid"]), signal.SIGKILL)
+
+
+def test_a_backup_is_restored_on_another_machine(night, tmp_path):
+    """Later servers have led since it was taken; its jobs are found as they run."""
+    night.submit("keeps")
+    night.runs("keeps")
+    night.typed(f"pliant backup {tmp_path}/backup.db")
+    before = night.uids()
+    for _ in range(3):
+        kill(night)
+        night.typed("pliant up")
+    night.submit("younger")
+    night.runs("younger")
+    kill(night)
+    shutil.rmtree(night.state)
+    night.typed(f"pliant restore {tmp_path}/backup.db --yes")
+    night.typed(f"pliant up --kubeconfig {tmp_path}/kubeconfig")
+    night.runs("keeps")
+    until(lambda: night.uids() == before, "it goes on, and what the backup does not know ends")
 
 
 # ---- without a server ----

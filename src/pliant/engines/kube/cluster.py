@@ -25,7 +25,16 @@ from lightkube.resources.core_v1 import (
 from lightkube.types import PatchType
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.kube.names import ATTEMPT, CLUSTER, DEVICES, FINALIZER, GPU_CONF, GPUS, WORKLOAD
+from pliant.engines.kube.names import (
+    ATTEMPT,
+    CLUSTER,
+    DEVICES,
+    FINALIZER,
+    GPU_CONF,
+    GPUS,
+    WORKLOAD,
+    lease_name,
+)
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import Placement
@@ -371,7 +380,7 @@ class Cluster:
 
     def raise_epoch(self, epoch: int) -> None:
         """Raises StaleEpoch if a higher one was here."""
-        name = f"pliant-{self.name[:40]}"
+        name = lease_name(self.name)
         while True:
             lease = missing(lambda: self.client.get(Lease, name))
             spec = {"holderIdentity": "pliant", "leaseTransitions": epoch}
