@@ -205,6 +205,8 @@ class Server:
             ),
         )
         engine, found = backend.engine, backend.found
+        if backend.above:
+            store.outrank(backend.above)
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
         seal_old(engine, saved)
@@ -216,7 +218,8 @@ class Server:
         if self._shared and renewal is None:
             renewal = self._renewal(store, self.loop.state.epoch)
         if renewal is not None:
-            self.loop.store_trouble = lambda: renewal.trouble
+            self.loop.troubles.append(lambda: renewal.trouble)
+        self.loop.troubles.append(backend.trouble)
         self.loop.start()
         service = Service(self.loop, engines)
         openid = options.openid or (not box and saved.settings.get("openid")) or "none"

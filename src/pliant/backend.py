@@ -14,7 +14,7 @@ from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.pods import sharing
-from pliant.engines.kube.make import kube_admission, kube_engine
+from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_trouble
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout
@@ -35,6 +35,8 @@ class Backend:
     kubeconfig: str  # empty: not a cluster
     kept: Mapping[str, str]  # settings with which the next server finds the same
     admit: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # about pods; None: not a cluster
+    above: int = 0  # the highest epoch that was seen where the tasks are
+    trouble: Callable[[], str] = str  # what keeps the engine from its work, for people; empty: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def make_backend(
         parts = sharing(image) if image else None
         engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images)
         asked = kube_admission(scheduler, image, engine)
-        return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked)
+        above, trouble = kube_epoch(kubeconfig, cluster.uuid), kube_trouble(engine)
+        return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked, above, trouble)
     if options.images or options.share_image:
         raise ValueError("--image and --share-image are for clusters: add --kubeconfig FILE.")
     found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)

@@ -153,3 +153,42 @@ def test_resume_begins_the_count_anew(stage: Stage, lives: Callable[..., str]) -
     stage.service.resume(job, "me")
     task = stage.view(job).tasks[0]
     assert (task.failures, task.ooms, task.last_code) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("how", "waits", "said"),
+    [
+        ({}, [1, 2, 4, 8, 16, 32, 60, 60], "was lost: its processes are gone and no exit code was recorded."),
+        (
+            {"note": "Its node has no room."},
+            [1, 2, 4, 8, 16, 32, 60, 60],
+            "was lost: Its node has no room; the next attempt starts in 1m0s.",
+        ),
+        (
+            {"error": "exceeded quota: q"},
+            [10, 20, 40, 60, 60],
+            "could not be started: exceeded quota: q; the next attempt starts in 1m0s.",
+        ),
+    ],
+    ids=["lost", "turned away", "refused"],
+)
+def test_what_is_turned_away_at_once_waits_longer_each_time_and_has_not_failed(
+    stage: Stage, lives: Callable[..., str], how: dict[str, str], waits: list[int], said: str
+) -> None:
+    """A node, or a quota of the cluster, may turn away all that comes: nobody wants a storm of pods."""
+    job, waited = lives(), []
+    for _ in waits:
+        task = fail(stage, job, lost=True, **how)
+        assert task.retry_at is not None and task.failures == 0
+        wait = task.retry_at - stage.timeline.now()
+        waited.append(wait // 1000)
+        stage.run(wait)
+    assert waited == waits
+    assert stage.loop.state.last_words[job].endswith(said)
+
+
+def test_what_ran_for_a_while_and_is_lost_starts_again_at_once(
+    stage: Stage, lives: Callable[..., str]
+) -> None:
+    job = lives()
+    assert fail(stage, job, after=20_000, lost=True).attempt == 2

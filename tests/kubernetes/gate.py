@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
@@ -33,6 +34,9 @@ class Gate:
         self.injected: dict[int, int] = {}  # answers of ours by status
         self.asked: Counter[tuple[str, str]] = Counter()  # method and path, without what is behind it
         self.claims: dict[str, str] = {}  # what it says of its version, e.g. minor
+        self.delay = 0.0  # seconds before any request is passed on
+        self.answers = 0  # status of all that is answered from now on; 0: the true ones
+        self.hushed: set[socket.socket] = set()  # watches that say nothing more, and do not end
         self.lacks = ""  # ends of paths that it does not know, as an older one
         self._server = _Server(self)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
@@ -59,11 +63,15 @@ class Gate:
             self._expired = len(self.watches)
         _end(self.watches)
 
+    def hush(self) -> None:
+        """No watch that is open now says anything more, as if the way to the API server were lost."""
+        self.hushed |= self.watches
+
     def fate(self, method: str, path: str, watch: bool) -> tuple[int, bool]:
         """Of a request: the status of its answer, 0 for the true one; whether it is carried out."""
         with self._lock:
             self.asked[method, path] += 1
-            status = 404 if self.lacks and path.endswith(self.lacks) else 0
+            status = 404 if self.lacks and path.endswith(self.lacks) else self.answers
             if watch and self._expired:
                 self._expired -= 1
                 status = 410
@@ -115,6 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         watch = "watch=" in self.path
+        time.sleep(self.gate.delay)
         status, carried_out = self.gate.fate(self.command, self.path.partition("?")[0], watch)
         if status and not carried_out:
             self._tell(status)
@@ -164,11 +173,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             with contextlib.suppress(http.client.HTTPException, ConnectionError, ssl.SSLError):
                 while data := response.read1(65536):
+                    if upstream in self.gate.hushed:
+                        self.rfile.read(1)  # until the client gives up
+                        self.close_connection = True
+                        return
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                     self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
         finally:
             self.gate.watches.discard(upstream)
+            self.gate.hushed.discard(upstream)
             self._way.close()
 
     def _head(self, response: http.client.HTTPResponse) -> None:

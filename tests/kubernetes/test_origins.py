@@ -557,6 +557,29 @@ def test_annotations_that_cannot_be_meant(rig, notes, gpus, said):
     assert [event["message"] for event in events] == [message]
 
 
+APART = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "a"}}}]
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": APART}
+SPREAD = {**APART[0], "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"affinity": {"podAffinity": REQUIRED}}, "It requires a podAffinity"),
+        ({"affinity": {"podAntiAffinity": REQUIRED}}, "It requires a podAntiAffinity"),
+        ({"topologySpreadConstraints": [SPREAD]}, "say ScheduleAnyway"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}, "ask for nvidia.com/gpu"),
+    ],
+)
+def test_what_a_pod_may_not_require(rig, spec, said):
+    rig.open()
+    rig.add("odd", spec=spec)
+    reason, message = until(lambda: rig.condition("odd"), "it is told why")
+    assert reason == "PliantRefused" and said in message
+    rig.add("good")
+    assert rig.one().name == "good", "everything else goes on"
+
+
 def test_a_label_that_contradicts_the_namespace(rig):
     rig.open()
     rig.add("odd", labels={"pliant/project": "another"})

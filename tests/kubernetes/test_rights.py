@@ -316,6 +316,7 @@ def needed():
     found |= {("", "nodes", verb): begins for verb in ("list", "watch")}
     found |= {("coordination.k8s.io", "leases", verb): begins for verb in ("get", "update")}
     found |= {("scheduling.k8s.io", "priorityclasses", verb): begins for verb in ("list", "watch")}
+    found |= {("resource.k8s.io", "resourceclaims", verb): begins for verb in ("list", "watch")}
     for version, kind, plural in MADE:
         group = version.partition("/")[0]
         found[group, plural, "get"] = leader if kind == "LeaderWorkerSet" else owned(version, kind, plural)
@@ -336,6 +337,7 @@ SESSION = "the server lacks the right"
 TOLD = {
     "watch": "they may not be watched",
     ("", "namespaces", "create"): "may not be created by this server",
+    ("resource.k8s.io", "resourceclaims", "list"): "they may not be watched",
     **{("", f"pods/{part}", verb): SESSION for part in ("exec", "portforward") for verb in ("get", "create")},
 }
 """Key, or verb -> what the server says, where those are not the words of the API server."""

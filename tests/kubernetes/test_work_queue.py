@@ -3,6 +3,7 @@
 import threading
 import time
 
+from pliant.engines.kube import work
 from pliant.engines.kube.work import WorkQueue
 from tests.kubernetes.control_plane import until
 
@@ -72,3 +73,45 @@ def test_thousands_that_wait_cost_those_that_are_due_nothing():
     until(lambda: len(done) == 4000, "all are done")
     assert time.process_time() - begun < 1.0
     queue.close()
+
+
+def test_one_success_after_failures_makes_all_that_failed_due(monkeypatch):
+    """An API server that is back is asked at once, though each key alone would wait for longer."""
+    monkeypatch.setattr(work, "FIRST", 3600.0)
+    monkeypatch.setattr(work, "LAST", 3600.0)
+    done, back = [], threading.Event()
+
+    def tried(key):
+        done.append(key)
+        if not back.is_set():
+            raise OSError("away")
+
+    queue = WorkQueue(tried, 1)
+    for key in range(20):
+        queue.add(key)
+    until(lambda: len(done) == 20, "all have failed")
+    assert list(map(str, queue.errors(0.0))) == ["away"] * 20 and queue.errors(3600.0) == []
+    back.set()
+    queue.add(7)
+    until(lambda: len(done) == 40 and sorted(done[20:]) == list(range(20)), "all are done")
+    until(lambda: queue.errors(0.0) == [], "nothing is wrong any more")
+    queue.close()
+
+
+def test_many_that_fail_are_tried_less_often(monkeypatch):
+    """Thousands together are no storm."""
+    monkeypatch.setattr(work, "FIRST", 10.0)
+    monkeypatch.setattr(work, "LAST", 0.01)
+    monkeypatch.setattr(work, "RATE", 20)
+    done = []
+
+    def fails(key):
+        done.append(time.monotonic())
+        raise OSError("no")
+
+    queue = WorkQueue(fails, 4)
+    for key in range(40):
+        queue.add(key)
+    until(lambda: len(done) >= 120, "each was tried three times")
+    queue.close()
+    assert done[119] - done[0] > 2.0, "80 tries at 20 in a second, the first of which are quicker"

@@ -58,7 +58,7 @@ class Follower(Loop):
         self._told: dict[str, _Told] = {}
         self._lost_since: float | None = None  # monotonic; when the store did not answer first
         self._over = threading.Event()
-        self.store_trouble = self._silence
+        self.troubles.append(self._silence)
 
     def open(self, epoch: int | None = None, asked: int = 0) -> None:
         """Read everything. Raises StoreError."""

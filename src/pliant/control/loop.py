@@ -108,7 +108,7 @@ class Loop:
         self.audit = Audit()
         self._closing = False
         self._idle = False  # what arrived last, news apart, is no reason for a cycle
-        self.store_trouble: Callable[[], str] = str  # what is wrong with the store, for people
+        self.troubles: list[Callable[[], str]] = []  # what is wrong with store and engines, for people
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Loop:
     @property
     def trouble(self) -> str:
         """What keeps anything from being scheduled, for people; empty if nothing does."""
-        return self.store_trouble() or self.decider.trouble
+        return next(filter(None, (*(ask() for ask in self.troubles), self.decider.trouble)), "")
 
     # -- for any thread ----------------------------------------------------------------------------
 

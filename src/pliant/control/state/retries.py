@@ -16,7 +16,10 @@ QUICK = 60_000
 SIGKILL = 9
 
 SHORT_LIFE = 10_000
-"""An attempt that was lost sooner than this (ms) waits a tenth of `retry_base` before the next one."""
+"""An attempt that was lost sooner than this (ms) waits a tenth of `retry_base` before the next one, and twice
+as long for each attempt before it, up to PATIENCE: a node may turn away all that comes."""
+
+PATIENCE = 60_000
 
 ENDLESS = 2**31
 """A backoff limit that nothing reaches."""
@@ -31,11 +34,14 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
     if end.stopped or workload.desired is not Desired.RUNNING:
         return idle, ""
     if end.lost or _relaunched(workload, end):
-        at_once = task.started is not None and end.at - task.started >= SHORT_LIFE
-        claims = None if workload.held else idle.claims
-        return replace(
-            idle, claims=claims, retry_at=None if at_once else end.at + settings.retry_base // 10
-        ), ""
+        if task.started is not None and end.at - task.started >= SHORT_LIFE:
+            return replace(idle, claims=None if workload.held else idle.claims, retry_at=None), ""
+        wait = settings.retry_base if end.error else settings.retry_base // 10
+        wait = min(wait << min(max(task.attempt - 1, 0), 20), max(PATIENCE, wait))
+        refused = bool(end.error or end.note)  # others may have more luck with what it claims
+        claims = None if workload.held or refused else idle.claims
+        words = f"the next attempt starts in {format_duration(wait)}" if refused else ""
+        return replace(idle, claims=claims, retry_at=end.at + wait), words
     if end.succeeded:
         if workload.restart:
             return idle, ""
@@ -84,7 +90,7 @@ def describe_exit(end: Exit) -> str:
     if end.error:
         return f"could not be started: {end.error}"
     if end.lost:
-        return "was lost: its processes are gone and no exit code was recorded"
+        return f"was lost: {end.note or 'its processes are gone and no exit code was recorded'}".rstrip(".")
     how = signal_name(end.signal) if end.signal is not None else f"exit code {end.code}"
     if end.oom:
         said = f"; {end.note}" if end.note else ""

@@ -122,7 +122,8 @@ class Cluster:
                     said = f"namespace {namespace} is being deleted: no pod can be created in it"
                     raise Refused(said, later=True) from error
                 if code in (400, 403, 422):
-                    raise Refused(f"the cluster refuses its pod: {why}") from error
+                    full = code == 403 and "exceeded quota" in why  # of a ResourceQuota: others may end
+                    raise Refused(f"the cluster refuses its pod: {why}", later=full) from error
                 raise
         raise Refused(f"namespace {namespace} is not there")
 

@@ -26,11 +26,14 @@ from lightkube.resources.core_v1 import (
     Secret,
     Service,
 )
+from lightkube.resources.resource_v1 import ResourceClaim
 from lightkube.resources.scheduling_v1 import PriorityClass
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would note every request
 
-SECONDS = 10.0  # for one answer
+CONNECT, ANSWER = 10.0, 35.0
+"""Seconds for a connection, and for the next word of an answer: who is slow does what is asked as well."""
+
 SERVER_SECONDS = 20
 """After which the API server ends a watch and it is asked for again from where it was."""
 
@@ -49,6 +52,7 @@ KINDS: tuple[type, ...] = (
     PodResize,
     PodStatus,
     PriorityClass,
+    ResourceClaim,
     Secret,
     SelfSubjectAccessReview,
     Service,
@@ -109,7 +113,7 @@ class Connection:
                 raise ConfigError("it has no current context with a user")
             self._transport = Transport(verify_cluster(config.cluster, config.user, config.abs_file))
             learn()
-            timeout = httpx2.Timeout(SECONDS)
+            timeout = httpx2.Timeout(CONNECT, read=ANSWER)
             self.client = Client(config, timeout=timeout, transport=self._transport, trust_env=False)
         except (ConfigError, OSError, KeyError, ValueError, AssertionError) as error:
             where = kubeconfig or "the kubeconfig of this account"

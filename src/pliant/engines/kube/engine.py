@@ -4,10 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from httpx2 import HTTPError
-from lightkube.resources.core_v1 import Node as KubeNode
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
@@ -19,20 +19,21 @@ from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
 from pliant.engines.kube.leading import raise_epoch
 from pliant.engines.kube.lent import Shared
+from pliant.engines.kube.machines import Machines
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
-from pliant.engines.kube.nodes import name_of
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.owners import Owners
 from pliant.engines.kube.parts import Parts, in_parts, use_of
 from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
 from pliant.engines.kube.runs import ByWorkload, Run, Steps, shared
 from pliant.engines.kube.session import PodTunnels, begin, signal_all
+from pliant.engines.kube.trouble import trouble_of
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
-from pliant.model.fact import AttemptEnded, Fact
+from pliant.model.fact import AttemptEnded, AttemptResized, Fact, ResizeDenied
 from pliant.model.machine import Placement
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
@@ -40,6 +41,8 @@ from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+Outcome = AttemptEnded | AttemptResized | ResizeDenied
+
 OPEN_SECONDS = 10.0
 """`open` returns after that even if pods that nobody knows have not ended; until then they count as used."""
 
@@ -78,22 +81,31 @@ class KubeEngine(Afar):
         self._sink: Sink = lambda fact: None
         self._epoch, self._closed = 0, threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
-        self._node_watch = Follower(client, KubeNode, self._nodes_listed, self._node_changed, labels=nodes)
+        self._machines = Machines(client, self._book, self._lock, self._lose, nodes)
         self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
         means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name)
         self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None
+        self.trouble = lambda: trouble_of((self._pod_watch, self._machines.nodes), self._queue)
 
     def _report(self, fact: Fact) -> None:
-        if isinstance(fact, AttemptEnded):
-            with self._lock:
-                run = self._runs.get(fact.attempt)
-                if run is not None:
-                    self._book.ended(run.id, run.place.node)
-            for device in run.place.uuids if run is not None and in_parts(run.place) else ():
+        run = self._runs.get(fact.attempt) if isinstance(fact, Outcome) else None
+        if run is not None:
+            self._note(run, over=isinstance(fact, AttemptEnded))
+            for device in run.place.uuids if in_parts(run.place) else ():
                 self._look_at((device,))
         if not self._closed.is_set():
             self._sink(fact)
+        if run is not None:  # a device that was there only for its sake goes after its end is told
+            with self._lock:
+                self._book.look(run.place.node)
+
+    def _note(self, run: Run, *, over: bool) -> None:
+        place = run.place
+        if run.fitting is not None:  # it has that soon, and the scheduler counts it by now
+            place = replace(place, cpu=run.fitting[0], memory=run.fitting[1])
+        with self._lock:
+            self._book.changed(run.id, place, over=over)
 
     # ---- life ----
 
@@ -112,10 +124,10 @@ class KubeEngine(Afar):
                 grace, began = None if attempt.stop_ordered is None else 0, attempt.started is not None
                 run = self._run(attempt.id, attempt.placement)
                 run.grace, run.gone = grace, began  # until its pod is listed
-                self._book.place(attempt.id, attempt.placement.node, attempt.placement.uuids)
+                self._book.place(attempt.id, attempt.placement)
         self._pod_watch.open()
         self._end_strays()
-        self._node_watch.open()
+        self._machines.open()
         for run in sorted(self._runs.values(), key=lambda run: run.id):
             run.lost = run.place.node not in self._book
             if run.pod is not None:
@@ -147,13 +159,13 @@ class KubeEngine(Afar):
             return
         self._closed.set()
         self._pod_watch.close()
-        self._node_watch.close()
+        self._machines.close()
         self._waiting.close()
         if self._queue is not None:
             self._queue.close()
         self._connection.end()
         self._pod_watch.join()
-        self._node_watch.join()
+        self._machines.join()
         self._connection.close()
 
     # ---- orders ----
@@ -166,7 +178,7 @@ class KubeEngine(Afar):
                 run.lost = order.placement.node not in self._book  # it went while the order was on its way
                 run.answers += run.exit is not None
                 if run.exit is None:
-                    self._book.place(order.attempt, order.placement.node, order.placement.uuids)
+                    self._book.place(order.attempt, order.placement)
             self._look_at(order.attempt)
 
     def _run(self, attempt: AttemptId, place: Placement) -> Run:
@@ -184,6 +196,7 @@ class KubeEngine(Afar):
         run = self._runs.get(order.attempt)
         if order.epoch >= self._epoch and run is not None and run.exit is None:
             self._steps.resize(run, order.placement)
+            self._note(run, over=False)
             self._look_at(order.attempt)
 
     def recorded(self, attempt: AttemptId) -> None:
@@ -377,24 +390,11 @@ class KubeEngine(Afar):
         elif ours and not holds:
             self._look_at(key)
 
-    def _nodes_listed(self, nodes: Sequence[KubeNode]) -> None:
-        there = {name_of(node) for node in nodes}
-        with self._lock:
-            for gone in self._book.names() - there:
-                self._lose(gone)
-        for node in nodes:
-            self._node_changed(True, node)
-
-    def _node_changed(self, there: bool, node: KubeNode) -> None:
-        with self._lock:
-            name = name_of(node)
-            self._book.node(name, node) if there else self._lose(name)
-
     def _lose(self, node: str) -> None:
         """The scheduler gives up what ran there: it ends, and is foreign until it has if the node is back."""
         self._book.node(node, None)
         for run in self._runs.values():
             if run.place.node == node and run.exit is None:
                 run.lost = True
-                self._book.ended(run.id, node)
+                self._note(run, over=True)
                 self._look_at(run.id)

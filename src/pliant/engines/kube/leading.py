@@ -9,6 +9,7 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.control.ports import StaleEpoch
 from pliant.engines.kube.cluster import Cluster, made, missing, status_of
+from pliant.engines.kube.names import lease_name
 
 
 def mark(cluster: Cluster, namespace: str, name: str, label: str) -> None:
@@ -24,7 +25,7 @@ def mark(cluster: Cluster, namespace: str, name: str, label: str) -> None:
 
 def raise_epoch(cluster: Cluster, epoch: int) -> None:
     """Raises StaleEpoch if a higher one was here."""
-    client, name = cluster.client, f"pliant-{cluster.name[:40]}"
+    client, name = cluster.client, lease_name(cluster.name)
     while True:
         lease = missing(lambda: client.get(Lease, name))
         spec = {"holderIdentity": "pliant", "leaseTransitions": epoch}

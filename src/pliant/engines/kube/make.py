@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pliant.control.ports import Engine
-from pliant.engines.kube.names import SCHEDULER
+from pliant.engines.kube.names import SCHEDULER, lease_name
 
 if TYPE_CHECKING:
     from pliant.control.fractions import Finding, Sharing
@@ -83,6 +83,32 @@ def kube_admission(
 
     assert isinstance(engine, KubeEngine)
     return lambda review: admit(review, scheduler or SCHEDULER, image, kept=engine.kept())
+
+
+def kube_epoch(kubeconfig: str, cluster: str) -> int:
+    """The highest epoch of a server of that name: a database that was restored knows only older ones. 0 where
+    that is not known. Raises ValueError."""
+    from httpx2 import HTTPError
+    from lightkube.resources.coordination_v1 import Lease
+
+    from pliant.engines.kube.connection import Connection
+
+    connection = _connected(kubeconfig, Connection)
+    try:
+        spec = connection.client.get(Lease, lease_name(cluster)).spec
+    except HTTPError:
+        return 0  # there was none, or the cluster does not answer, which its engine is about to tell
+    finally:
+        connection.close()
+    return (spec and spec.leaseTransitions) or 0
+
+
+def kube_trouble(engine: Engine) -> Callable[[], str]:
+    """What tells what keeps it from its cluster."""
+    from pliant.engines.kube.engine import KubeEngine
+
+    assert isinstance(engine, KubeEngine)
+    return engine.trouble
 
 
 def _named(pair: str) -> tuple[str, str]:

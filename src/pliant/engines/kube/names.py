@@ -79,3 +79,8 @@ def meeting_name(workload: str) -> str:
 
 def _label(text: str, most: int) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-") or "x"
+
+
+def lease_name(cluster: str) -> str:
+    """Of the lease that says which server of that name leads."""
+    return f"pliant-{cluster[:40]}"

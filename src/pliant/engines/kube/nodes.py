@@ -8,6 +8,7 @@ from pliant.engines.kube.pods import GPU_RESOURCE, Seen, ms_of
 from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
 from pliant.model.affinity import Effect, Taint
 from pliant.model.machine import Gpu, Node
+from pliant.model.quantity import Resources
 
 MODEL, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
 """Labels of NVIDIA's feature discovery; the memory is in MiB."""
@@ -16,9 +17,19 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 """The taint of a node that was cordoned."""
 
 
-def uuids(name: str, count: int) -> tuple[str, ...]:
-    """Devices of a node. The cluster counts them and hands them out itself, so these names mean places."""
-    return tuple(f"{name}/gpu-{index}" for index in range(count))
+def uuids(name: str, count: int, held: Collection[str] = ()) -> tuple[str, ...]:
+    """Devices of a node. The cluster counts them and hands them out itself, so these names mean places: those
+    that attempts hold stay, whatever the node says. It tells of none while its device plugin starts again.
+    """
+    start = f"{name}/gpu-"
+    numbers = {int(uuid[len(start) :]) for uuid in held if uuid.startswith(start)}
+    others = [number for number in range(count) if number not in numbers]
+    numbers.update(others[: max(count - len(numbers), 0)])
+    return tuple(f"{start}{number}" for number in sorted(numbers))
+
+
+def number_of(uuid: str) -> int:
+    return int(uuid.rpartition("-")[2])
 
 
 def name_of(node: KubeNode) -> str:
@@ -30,8 +41,16 @@ def gpu_count(node: KubeNode) -> int:
     return count_of(can.get(GPU_RESOURCE, "0"))
 
 
-def node_of(node: KubeNode, others: Sequence[Seen], foreign: Collection[str], engine: str) -> Node:
-    """`others` are the pods on it that are not the scheduler's, `foreign` the devices taken for theirs."""
+def node_of(
+    node: KubeNode,
+    others: Sequence[Seen],
+    more: Resources,
+    devices: Sequence[str],
+    foreign: Collection[str],
+    engine: str,
+) -> Node:
+    """`others` are the pods on it that are not the scheduler's, `foreign` the devices taken for theirs;
+    `more` is what the scheduler's own take beyond what they were given."""
     assert node.metadata is not None
     name = node.metadata.name or ""
     labels = dict(node.metadata.labels or {})
@@ -50,12 +69,9 @@ def node_of(node: KubeNode, others: Sequence[Seen], foreign: Collection[str], en
     most = count_of(can["pods"]) - len(others) if "pods" in can else None
     return Node(
         name,
-        tuple(
-            Gpu(uuid, index, memory, labels.get(MODEL, ""), uuid in foreign)
-            for index, uuid in enumerate(uuids(name, gpu_count(node)))
-        ),
-        max(millicores_of(can.get("cpu", "0")) - sum(pod.amount.cpu for pod in others), 0),
-        max(bytes_of(can.get("memory", "0")) - sum(pod.amount.memory for pod in others), 0),
+        tuple(Gpu(uuid, number_of(uuid), memory, labels.get(MODEL, ""), uuid in foreign) for uuid in devices),
+        max(millicores_of(can.get("cpu", "0")) - sum(pod.amount.cpu for pod in others) - more.cpu, 0),
+        max(bytes_of(can.get("memory", "0")) - sum(pod.amount.memory for pod in others) - more.memory, 0),
         tuple(sorted(labels.items())),
         _ready(node),
         engine=engine,

@@ -142,6 +142,8 @@ def seen(pod: Pod) -> Seen:
     task = next(each for each in spec.containers if each.name == name)
     over = phase in ("Succeeded", "Failed")
     deleting = metadata.deletionTimestamp is not None
+    # By its node, e.g. for want of memory: no fault of its own. The API that evicts says so too, and deletes.
+    evicted = not deleting and _holds(status, "DisruptionTarget")
     return Seen(
         metadata.namespace or "",
         metadata.name or "",
@@ -155,9 +157,7 @@ def seen(pod: Pod) -> Seen:
         deleting,
         deleting and metadata.deletionGracePeriodSeconds == 0,
         ms_of(running.startedAt) if running else None,
-        _end(_failed(statuses, phase) or main, (status and (status.message or status.reason)) or "")
-        if over
-        else None,
+        _end(None if evicted else _failed(statuses, phase) or main, _said(status)) if over else None,
         f"{waiting.reason}: {waiting.message or ''}" if waiting and waiting.reason in STUCK else "",
         tuple(metadata.finalizers or ()),
         metadata.resourceVersion or "",
@@ -168,7 +168,7 @@ def seen(pod: Pod) -> Seen:
         tuple(filter(None, notes.get(DEVICES, "").split(","))),
         notes.get(GPU_CONF, ""),
         AGENT in notes,
-        AGENT in labels and not over and _ready(status),
+        AGENT in labels and not over and _holds(status, "Ready"),
         _fitting(task.resources),
         _fitting(main.resources) if main is not None and main.resources is not None else None,
         delay,
@@ -176,9 +176,13 @@ def seen(pod: Pod) -> Seen:
     )
 
 
-def _ready(status: PodStatus | None) -> bool:
+def _said(status: PodStatus | None) -> str:
+    return (status and (status.message or status.reason)) or ""
+
+
+def _holds(status: PodStatus | None, condition: str) -> bool:
     conditions = (status and status.conditions) or []
-    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+    return any(each.type == condition and each.status == "True" for each in conditions)
 
 
 def _fitting(asked: ResourceRequirements | None) -> tuple[int, int]:

@@ -48,6 +48,7 @@ RIGHTS = (
     Right("scheduling.k8s.io", "priorityclasses", ("list", "watch"), "values of priorities"),
     *(Right(group, f"{kind.lower()}s", ("get",), f"how many pods a {kind} wants") for group, kind in COUNTS),
     *(Right(group, "podgroups", ("get",), "how many pods start together") for group in (PLUGINS, UPSTREAM)),
+    Right("resource.k8s.io", "resourceclaims", ("list", "watch"), "GPUs that pods have by claims"),
     Right("apps", "statefulsets", ("get",), "which LeaderWorkerSet a pod belongs to"),
     *(
         Right(GROUP, kind, ("list", "watch", "create", "patch", "delete"), "custom resources")

@@ -227,7 +227,8 @@ class Steps:
             try:
                 made = self._made(run, run.order)
             except Refused as error:
-                run.refused = End(code=None if error.later else NEVER, error=str(error))
+                code = None if error.later else NEVER
+                run.refused = End(code=code, error=str(error), known=not error.later)
             else:
                 if made is None:
                     return PAUSE
@@ -294,7 +295,7 @@ class Steps:
         if run.grace is not None and cut:
             return Exit(at, end.code, end.signal, stopped=True, oom=end.oom)
         if run.refused is not None:
-            return Exit(at, run.refused.code, error=run.refused.error)
+            return Exit(at, run.refused.code, error=run.refused.error, lost=not run.refused.known)
         if cut or not end.known:  # somebody else deleted it, or its node turned it away
             return Exit(at, end.code, end.signal, lost=True, note=end.error)
         return Exit(at, end.code, end.signal, error=end.error, oom=end.oom)

@@ -2,20 +2,23 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from httpx2 import HTTPStatusError
+from httpx2 import HTTPError, HTTPStatusError
 from lightkube import ApiError, Client
 from lightkube.resources.core_v1 import Node, Pod
+from lightkube.resources.resource_v1 import ResourceClaim
 
 from pliant.engines.kube.connection import SERVER_SECONDS
 
 log = logging.getLogger(__name__)
 
 PAUSE = 0.5  # seconds before an API server that cannot be reached is asked again
+ABSENT = 15.0  # seconds before a kind is asked for again that the API server does not have, or does not show
 
-T = TypeVar("T", Pod, Node)
+T = TypeVar("T", Pod, Node, ResourceClaim)
 
 
 class Follower(Generic[T]):
@@ -30,16 +33,23 @@ class Follower(Generic[T]):
         **where: Any,
     ) -> None:
         self._client, self._where = client, where
+        self.optional = False  # True: what cannot be listed yet does not keep it from opening
         self._kind: type[T] = kind
         self._replaced: Callable[[Sequence[T]], None] = replaced
         self._changed: Callable[[bool, T], None] = changed
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self.trouble = ""  # why nothing is heard of the cluster; empty if it is
+        self.lost = 0.0  # monotonic s; since when there is trouble
 
     def open(self) -> None:
         """List them, and follow them on a thread of its own. Raises what the client raises."""
-        version = self._list()
+        version = None
+        try:
+            version = self._list()
+        except HTTPError:
+            if not self.optional:
+                raise
         name = f"pliant-kube-{self._kind.__name__}"
         self._thread = threading.Thread(target=self._follow, args=(version,), name=name, daemon=True)
         self._thread.start()
@@ -71,11 +81,14 @@ class Follower(Generic[T]):
                     return
                 gone = isinstance(error, ApiError) and error.status.code == 410
                 if not gone:
+                    self.lost = self.lost if self.trouble else time.monotonic()
                     self.trouble = _said(error)
-                    if self.trouble != told:
+                    absent = self.optional and _status(error) == 404
+                    if self.trouble != told and not absent:
                         log.warning("lost sight of %ss: %s", self._kind.__name__, self.trouble)
                     told = self.trouble
-                    self._closed.wait(PAUSE)
+                    hidden = self.optional and _status(error) in (403, 404)
+                    self._closed.wait(ABSENT if hidden else PAUSE)
                 version = None
 
     def _watch(self, version: str) -> None:
@@ -88,8 +101,16 @@ class Follower(Generic[T]):
             self._changed(kind != "DELETED", found)
 
 
+def _status(error: Exception) -> int:
+    if isinstance(error, ApiError):
+        return error.status.code or 0
+    return error.response.status_code if isinstance(error, HTTPStatusError) else 0
+
+
 def _said(error: Exception) -> str:
     """In words that stay the same while nothing changes."""
     if isinstance(error, HTTPStatusError) and error.response.status_code == 403:
         return "they may not be watched: `pliant doctor --kube` names rights that the account lacks"
+    if isinstance(error, HTTPStatusError) and not isinstance(error, ApiError):
+        return f"the API server answers {error.response.status_code}"
     return str(error)

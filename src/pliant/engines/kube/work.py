@@ -9,8 +9,12 @@ from collections.abc import Callable, Hashable
 
 log = logging.getLogger(__name__)
 
-FIRST, LAST = 0.2, 10.0
+FIRST, LAST = 0.2, 5.0
 """Seconds until a key whose work failed is tried again: twice as long each time, up to LAST."""
+
+RATE = 100
+"""Keys that fail again and again are tried so many times a second at most, all together; once one of them
+succeeds, all are due: what was in the way of one was mostly in the way of all."""
 
 
 class WorkQueue:
@@ -25,6 +29,7 @@ class WorkQueue:
         self._busy: set[Hashable] = set()
         self._parked: set[Hashable] = set()  # due, and in somebody's hands
         self._failures: dict[Hashable, int] = {}
+        self._errors: dict[Hashable, tuple[float, Exception]] = {}  # of those: since when, and the last
         self._closed = False
         self._threads = [
             threading.Thread(target=self._run, name=f"pliant-kube-{index}", daemon=True)
@@ -49,6 +54,14 @@ class WorkQueue:
         for key in failed:
             self.add(key)
 
+    def errors(self, seconds: float) -> list[Exception]:
+        """The last one of each key that has failed for at least so long, the oldest first."""
+        since = time.monotonic() - seconds
+        with self._condition:
+            found = sorted((began, number) for number, (began, _) in enumerate(self._errors.values()))
+            errors = [error for _, error in self._errors.values()]
+        return [errors[number] for began, number in found if began <= since]
+
     def close(self) -> None:
         """Wait for the work in hand; what waits is dropped."""
         with self._condition:
@@ -63,11 +76,17 @@ class WorkQueue:
             try:
                 again = self._work(key)
                 with self._condition:
-                    self._failures.pop(key, None)
+                    self._errors.pop(key, None)
+                    failed = self._failures.pop(key, 0) and list(self._failures)
+                for other in failed or ():
+                    self.add(other)
             except Exception as error:  # noqa: BLE001 - what is wrong with one key must not stop the others
                 with self._condition:
                     failures = self._failures[key] = self._failures.get(key, 0) + 1
-                again = min(FIRST * 2 ** (failures - 1), LAST)
+                    since, _ = self._errors.get(key, (time.monotonic(), error))
+                    self._errors[key] = since, error
+                    most = max(LAST, len(self._failures) / RATE)
+                again = min(FIRST * 2 ** min(failures - 1, 20), most)
                 log.warning("%s: %s; again in %.1f s", key, error, again)
             with self._condition:
                 self._busy.discard(key)
