@@ -277,13 +277,11 @@ def play(
     A problem ends nothing: whoever plays decides.
     """
     for command in commands:
-        end = time.monotonic() + deadline
+        began = time.monotonic()
         seen = _once(command, stage, read)
-        pause = 0.1
-        while seen.problem and command.looks and time.monotonic() < end:
-            time.sleep(pause)
+        while seen.problem and command.looks and (waited := time.monotonic() - began) < deadline:
+            time.sleep(min(1.0, max(0.1, waited / 8)))  # a look starts a program, which takes from the rest
             seen = _once(command, stage, read)
-            pause = min(1.5 * pause, 0.5)  # each look starts a program, which takes time from the rest
         yield seen
 
 

@@ -161,7 +161,8 @@ class Stage:
         self.clock = clock
         self.machines = machines
         self.engine = StageEngine(machines)
-        self.store = open_store(folder / "pliant.db")
+        self.path = folder / "pliant.db"
+        self.store = open_store(self.path)
         self.loop = Loop(self.store, {"virtual": self.engine}, clock)
         self.loop.open()
         self.loop.start()

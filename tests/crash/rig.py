@@ -212,12 +212,12 @@ class Rig:
         seen: Callable[[], Any] | None = None,
     ) -> None:
         """Poll a condition with a deadline."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < seconds:
             with suppress(PliantError):
                 if holds():
                     return
-            time.sleep(0.02)
+            time.sleep(min(0.5, max(0.02, waited / 10)))
         log = (self.state.parent / "server.log").read_text()[-3000:]
         raise AssertionError(f"not within {seconds} s: {what}; seen: {seen() if seen else ''}\n{log}")
 

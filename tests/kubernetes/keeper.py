@@ -30,6 +30,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 SECONDS = 120.0  # for a start that takes five, on a machine that does other things too
 HERE = Path(__file__).parent
 PR_SET_PDEATHSIG = 1
+GARBAGE = "400"
+"""Percent: Go looks for it when that much more has been taken. A start takes an eighth less of the processor,
+and 100 MB more of memory, than with 100."""
+
 CONTROLLERS = (
     "disruption-controller",
     "garbage-collector-controller",
@@ -163,7 +167,7 @@ class Plane:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, "KUBE_FEATURE_WatchListClient": "false"},
+                env={**os.environ, "KUBE_FEATURE_WatchListClient": "false", "GOGC": GARBAGE},
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
         self.processes.append(process)

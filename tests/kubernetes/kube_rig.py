@@ -208,7 +208,8 @@ class KubeRig(Rig):
         )
 
     def until(self, condition, what):
-        deadline = time.monotonic() + SECONDS
+        began = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {what}; facts: {self.facts}"
-            time.sleep(0.02)
+            waited = time.monotonic() - began
+            assert waited < SECONDS, f"not within {SECONDS:.0f} s: {what}; facts: {self.facts}"
+            time.sleep(min(0.5, max(0.02, waited / 10)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pliant.late_methods  # before all that defines dataclasses
+
+# isort: split
 import argparse
 import gc
 import hashlib
