@@ -1,6 +1,5 @@
 """What every test gets: a report of what was left out, Ctrl-C, Hypothesis that is the same everywhere."""
 
-# isort: split
 import gc
 import signal
 from collections.abc import Generator

@@ -3,9 +3,6 @@
 import gc
 
 gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
-import pliant.late_methods  # before all that defines dataclasses
-
-# isort: split
 import pliant.api.pydantic_defaults  # before FastAPI
 
 # isort: split

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pliant.late_methods  # before all that defines dataclasses
-
-# isort: split
 import argparse
 import gc
 import hashlib

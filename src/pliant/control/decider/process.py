@@ -7,8 +7,6 @@ between two asks: the fork sees the world that the last plan was made for, and c
 import gc
 
 gc.disable()  # imports make many objects and no garbage
-import pliant.late_methods
-
 # isort: split
 import contextlib
 import ctypes
