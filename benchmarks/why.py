@@ -19,7 +19,7 @@ from pathlib import Path
 import cycle as small
 from measure import cpu_seconds, tiny
 
-from pliant.api.routes.workloads import _missing, _queue
+from pliant.api.routes.workloads.workloads import _missing, _queue
 from pliant.control.board.view import Board
 from pliant.control.decider.child import ChildDecider
 from pliant.control.explain.questions import Questions

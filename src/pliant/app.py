@@ -27,12 +27,12 @@ from pliant import __version__
 # isort: split
 from pliant.api.admission import Admission
 from pliant.api.app import ServerInfo, create_app
-from pliant.api.certificates import Certificates
-from pliant.api.following import Following
-from pliant.api.forward import Doubt
-from pliant.api.front import Front
-from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
-from pliant.api.peer import PEER, listen
+from pliant.api.connections.certificates import Certificates
+from pliant.api.connections.forward import Doubt
+from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import BACKLOG, Offer, PortTaken, open_port
+from pliant.api.connections.peer import PEER, listen
+from pliant.api.identity.following import Following
 from pliant.backend import Surroundings, make_backend
 from pliant.console.mount import Alone, Console
 from pliant.control.clock import SteadyClock
@@ -65,7 +65,7 @@ from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
-from pliant.store.folder import Held, StateFolder
+from pliant.store.folder import FolderInUse, StateFolder
 from pliant.store.recovery import (
     Unknown,
     compare,
@@ -389,9 +389,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             restore_backup(folder, given.file)
             return OK
         return Server(Options.of(given)).run()
-    except (Held, StoreError, LayoutError, Away, ValueError) as error:
+    except (FolderInUse, StoreError, LayoutError, Away, ValueError) as error:
         sys.stderr.write(f"pliant: {error}\n")
-        known: dict[type, int] = {Held: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
+        known: dict[type, int] = {FolderInUse: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
         return known.get(type(error), FAILED)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pliant.api.auth import attempt_token
+from pliant.api.identity.auth import attempt_token
 from pliant.control.clock import SteadyClock
 from pliant.control.halts import Halts
 from pliant.control.ports import Engine, Saved

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from pliant.api.openid import Relying
+from pliant.api.identity.openid import Relying
 from pliant.compiled import COMPILED, CORE
 from pliant.control.fractions import Finding
 from pliant.control.ports import Devices

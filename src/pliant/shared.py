@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pliant.api.listeners import open_port
-from pliant.api.peer import listen
+from pliant.api.connections.listeners import open_port
+from pliant.api.connections.peer import listen
 from pliant.control.fractions import HandedOut, Unheld
 from pliant.engines.local.launcher import BoxLauncher
 from pliant.engines.local.layout import Layout

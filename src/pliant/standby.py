@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
-from pliant.api.certificates import Certificates
-from pliant.api.forward import Forward, probed
-from pliant.api.front import Front
-from pliant.api.listeners import BACKLOG, PortTaken, open_port, taken
-from pliant.api.peer import listen
+from pliant.api.connections.certificates import Certificates
+from pliant.api.connections.forward import Forward, probed
+from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import BACKLOG, PortTaken, open_port, taken
+from pliant.api.connections.peer import listen
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
 from pliant.control.follower import Follower
@@ -27,7 +27,7 @@ from pliant.control.service import Service
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.local.engine import LocalEngine
 from pliant.store import Database, open_store
-from pliant.store.folder import STANDBY, Held, StateFolder
+from pliant.store.folder import STANDBY, FolderInUse, StateFolder
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Standby:
         self._won: Won | None = None
 
     def wait(self) -> Won | None:
-        """Until it leads; None if it was told to end. Raises Held, PortTaken, StoreError."""
+        """Until it leads; None if it was told to end. Raises FolderInUse, PortTaken, StoreError."""
         own = open_port(self._host, self._port)
         lock = self._lock()
         try:
@@ -91,7 +91,7 @@ class Standby:
         while True:
             try:
                 return self._folder.lock(take_over=False, role=STANDBY)
-            except Held:
+            except FolderInUse:
                 stands, leads = self._folder.record(STANDBY), self._folder.record()
                 if time.monotonic() > until or (stands and stands["pid"] != leads.get("pid")):
                     raise
@@ -184,7 +184,7 @@ class Standby:
         """The lead, if it is to be had. Raises StoreError, OSError."""
         watch = self._watch
         lock: int | None = None
-        with contextlib.suppress(Held):
+        with contextlib.suppress(FolderInUse):
             lock = self._folder.lock(take_over=False)  # the process that led is gone
         try:
             seen = self._store.seen()
@@ -221,7 +221,7 @@ class Replica:
         self._won: Won | None = None
 
     def wait(self) -> Won | None:
-        """Until it leads; None if it was told to end. Raises Held, PortTaken, StoreError."""
+        """Until it leads; None if it was told to end. Raises FolderInUse, PortTaken, StoreError."""
         lock = self._folder.lock(take_over=False)
         own = open_port(self._certificates.host, self._port)
         own.listen(BACKLOG)
@@ -256,7 +256,7 @@ def _how(lock: int | None) -> str:
 
 
 def _elsewhere(_: object) -> None:
-    raise AssertionError("such requests are handed on")  # see pliant.api.forward.HANDED_ON
+    raise AssertionError("such requests are handed on")  # see pliant.api.connections.forward.HANDED_ON
 
 
 def opened(address: str | Path, *, patient: bool) -> Database:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pliant.api.models import answer_type
+from pliant.api.schemas.models import answer_type
 
 
 def conform(kind: Any, answer: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pliant.api.vault import Vault
+from pliant.api.identity.vault import Vault
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE
 

@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from pliant.api.auth import LIFE, REFRESH_LIFE, Authority, attempt_token
 from pliant.api.errors import Unauthorized
-from pliant.api.tokens import ACCESS
+from pliant.api.identity.auth import LIFE, REFRESH_LIFE, Authority, attempt_token
+from pliant.api.identity.tokens import ACCESS
 from pliant.store.folder import StateFolder
 from pliant.wire.proof import named
 from tests.api.conftest import Api
@@ -229,7 +229,7 @@ def test_an_issued_token_lives_as_long_as_it_says(monkeypatch: pytest.MonkeyPatc
     assert issued.life == LIFE == 3600
 
     def after(seconds: int) -> None:
-        monkeypatch.setattr("pliant.api.tokens.time.time", lambda: start + seconds)
+        monkeypatch.setattr("pliant.api.identity.tokens.time.time", lambda: start + seconds)
 
     after(LIFE - 60)
     assert authority.who(f"Bearer {issued.access}").user == "anna"

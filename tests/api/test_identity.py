@@ -11,8 +11,8 @@ from argon2 import PasswordHasher
 from fastapi.testclient import TestClient
 from joserfc import jwt
 
-from pliant.api.passwords import _NOBODYS, FREE, Slow, Tries, _hasher, fits, hashed
-from pliant.api.tokens import ACCESS, REFRESH
+from pliant.api.identity.passwords import _NOBODYS, FREE, Slow, Tries, _hasher, fits, hashed
+from pliant.api.identity.tokens import ACCESS, REFRESH
 from pliant.model.identity import Provider
 from pliant.model.rights import Place
 from pliant.wire.access import (
@@ -43,7 +43,7 @@ CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 @pytest.fixture
 def stranger(api: Api, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """Passwords are hashed in 0.1 ms and not in 100: what that costs is asked in a test of its own."""
-    monkeypatch.setattr("pliant.api.passwords._hasher", CHEAP)
+    monkeypatch.setattr("pliant.api.identity.passwords._hasher", CHEAP)
     return TestClient(api.http.app, raise_server_exceptions=False)
 
 
@@ -398,7 +398,7 @@ def test_a_password_is_compared_also_where_there_is_none(monkeypatch: pytest.Mon
     assert not _hasher.check_needs_rehash(_NOBODYS), "it takes as long as one that is made today"
     kept = hashed(WORD)
     assert fits(WORD, kept) and not fits(f"{WORD}.", kept) and not fits(WORD, None)
-    monkeypatch.setattr("pliant.api.passwords._hasher", Counting())
+    monkeypatch.setattr("pliant.api.identity.passwords._hasher", Counting())
     assert fits("x", kept) is True and fits("x", None) is False and fits("x", "") is False
     assert len(compared) == 3
 

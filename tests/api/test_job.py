@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from pliant.api.auth import attempt_token
+from pliant.api.identity.auth import attempt_token
 from tests.api.conftest import Api
 from tests.api.stage import SECRET, until
 

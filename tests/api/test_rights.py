@@ -219,7 +219,7 @@ def test_the_history_of_a_workload_names_nothing_of_other_projects(
     told = Event(
         "w", 0, "scheduler", EventKind.RECLAIMED, why.text(0), why.code, why.numbers, names=why.names
     )
-    monkeypatch.setattr("pliant.api.routes.workloads.history_of", lambda *_: [(1, told)])
+    monkeypatch.setattr("pliant.api.routes.workloads.workloads.history_of", lambda *_: [(1, told)])
     mine = program(api, "mine", (PRACTITIONER.id, teams["a"]))
     own = submitted(api, "team-a", mine)
     for route in ("events", "history"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pliant.api.auth import attempt_token
+from pliant.api.identity.auth import attempt_token
 from pliant.model.affinity import HOST
 from pliant.wire.cluster import NodeItem, SettingList, TopologyItem
 from pliant.wire.events import EventList

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from pliant.api.app import ROUTERS
-from pliant.api.models import Received, answer_type, without_effect
+from pliant.api.schemas.models import Received, answer_type, without_effect
 from pliant.wire import (
     access,
     assets,

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from pliant.api.listeners import open_port
+from pliant.api.connections.listeners import open_port
 
 
 def test_answers_on_a_kept_connection_are_not_held_back() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.api.listeners import open_port
+from pliant.api.connections.listeners import open_port
 from pliant.store.folder import StateFolder
 
 

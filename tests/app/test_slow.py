@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pliant.api import peer
-from pliant.api.front import Front
-from pliant.api.listeners import open_port
+from pliant.api.connections import peer
+from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import open_port
 
 WHOLE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok"
 

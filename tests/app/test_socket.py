@@ -16,9 +16,9 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from pliant.api.auth import Authority
+from pliant.api.connections.peer import PEER, PeerProtocol, listen
 from pliant.api.errors import Unauthorized
-from pliant.api.peer import PEER, PeerProtocol, listen
+from pliant.api.identity.auth import Authority
 from pliant.client import transport
 from pliant.client.client import Client
 from pliant.client.errors import Unreachable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pliant import standby
-from pliant.api.certificates import Certificates
+from pliant.api.connections.certificates import Certificates
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.core import Inline
 from pliant.control.follower import Follower

@@ -22,10 +22,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from pliant.api.certificates import CertificateError, Certificates, covered
-from pliant.api.forward import Forward
-from pliant.api.front import Front
-from pliant.api.peer import PEER, listen
+from pliant.api.connections.certificates import CertificateError, Certificates, covered
+from pliant.api.connections.forward import Forward
+from pliant.api.connections.front import Front
+from pliant.api.connections.peer import PEER, listen
 from pliant.client.errors import PliantError, Unreachable
 from pliant.client.transport import Transport
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 
 from pliant.api.app import ROUTERS, ServerInfo, create_app
-from pliant.api.front import Front
+from pliant.api.connections.front import Front
+from pliant.api.connections.peer import listen
 from pliant.api.guard import needs_of
-from pliant.api.peer import listen
 from pliant.control.usecases.changes import QueueChange
 from pliant.model.identity import AccessKey, AccessRule, subject_of
 from pliant.model.origin import Owner

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pliant.cli.workloads import forward
+from pliant.cli.streams import forward
 from tests.cli.fake import Answer, Chunks
 from tests.cli.items import pending, workload
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from pliant.cli.streams.signals import heard
 from pliant.cli.workloads import run as module
-from pliant.cli.workloads.signals import heard
 from tests.cli.items import workload
 
 
@@ -57,7 +57,7 @@ def test_a_fast_third_interrupt_does_not_lose_the_cancellation(monkeypatch):
 
 DEAF = """
 import ctypes, os, signal, sys
-from pliant.cli.workloads.signals import heard
+from pliant.cli.streams.signals import heard
 
 libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
 libc.pthread_mutex_lock(mutex)
@@ -89,7 +89,7 @@ def test_after_it_a_signal_does_what_it_did_before():
 def test_what_nohup_ignores_stays_ignored():
     script = """if 1:
         import os, signal
-        from pliant.cli.workloads.signals import heard
+        from pliant.cli.streams.signals import heard
         with heard({signal.SIGHUP: lambda: os._exit(7), signal.SIGINT: lambda: os._exit(8)}):
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGINT)

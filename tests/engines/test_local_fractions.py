@@ -212,7 +212,10 @@ def test_where_the_file_cannot_be_kept_from_it_the_hold_is_cooperative(tmp_path)
             A, "import os, time; open(os.environ['PLIANT_GPU_CONF'], 'a').write('x'); time.sleep(1000)"
         )
         use = rig.use(A, lambda use: use.trouble)
-        assert use.held.how is How.COOPERATIVE and "native supervisor was not built" in use.held.why
+        assert (
+            use.enforcement.how is How.COOPERATIVE
+            and "native supervisor was not built" in use.enforcement.why
+        )
         assert use.trouble == "its gpu.conf was changed by somebody and was put back"
         assert rig.told == [(A, use.trouble)]
         rig.use(A, lambda use: not use.trouble)
@@ -241,7 +244,7 @@ def test_the_next_server_goes_on_watching(rig):
     rig.drop()
     rig.open()
     use = rig.use(A, lambda use: use.parts[0].used)
-    assert (use.parts[0].used, use.held.how.value) == (256 << 20, order_of(rig)["enforcement"]["how"])
+    assert (use.parts[0].used, use.enforcement.how.value) == (256 << 20, order_of(rig)["enforcement"]["how"])
 
 
 def test_who_goes_around_the_shim_is_found(rig):

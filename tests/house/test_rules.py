@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -50,6 +51,15 @@ def imported(module: Path) -> Iterator[str]:
 def test_no_module_is_longer_than_400_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in MODULES}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_folders_of_the_edges_hold_no_more_than_20_modules() -> None:
+    """The ground rooms (model, wire) and the engines are flat: each of their modules is one kind of thing."""
+    rooms = {"api", "cli", "control", "train"}
+    found = [it.parent.relative_to(SRC) for it in MODULES]
+    modules = Counter(str(folder) for folder in found if folder.parts and folder.parts[0] in rooms)
+    assert len(modules) > 20
+    assert {name: count for name, count in modules.items() if count > 20} == {}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

@@ -39,8 +39,11 @@ def patched(about, **more):
         where = found
         for each in path:
             where = where[int(each) if isinstance(where, list) else each]
-        assert change["op"] == "add"
-        where[last] = change["value"]
+        if change["op"] == "remove":
+            del where[last.replace("~0", "~")]
+        else:
+            assert change["op"] == "add"
+            where[last.replace("~0", "~")] = change["value"]
     return found
 
 
@@ -81,6 +84,21 @@ def test_where_all_nodes_have_agents_its_limits_are_theirs():
     assert "PLIANT_POD_UID" in {it["name"] for it in bring["env"]}
     assert [it["readOnly"] for it in bring["volumeMounts"] if it["name"] == kept["name"]] == [True]
     assert patched(found, kept=True) == found, "once is enough"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("worn", [(), ({"name": "pliant-gpu", "emptyDir": {}},)])
+def test_what_others_wrote_in_our_name_is_taken_away(kept, worn):
+    """Also from a pod that looks as if it had the library."""
+    forged = {
+        "pliant/gpu-conf": "limit=all",
+        "pliant/devices": "any",
+        "pliant/node-agent": "no",
+        "pliant/a~b": "1",
+    }
+    found = patched(pod({**HALF, "own": "1", **forged}, volumes=list(worn)), kept=kept)
+    mine = {"pliant/node-agent": "true"} if kept else {}
+    assert found["metadata"]["annotations"] == {**HALF, "own": "1", **mine}
 
 
 @pytest.mark.parametrize(

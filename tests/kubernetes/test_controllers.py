@@ -1,6 +1,8 @@
 """Beside the real controllers of Jobs, garbage, namespaces and disruption budgets, on nodes of KWOK."""
 
 import json
+import re
+import threading
 
 import pytest
 
@@ -127,6 +129,33 @@ def test_a_budget_that_its_controller_counts(cluster, stage):
         assert len(before & alive(cluster)) == 1
     finally:
         cluster.request("DELETE", f"{BUDGETS}/kept")  # else the server's end waits for its pods
+
+
+def test_the_end_of_a_server_names_the_budget_that_keeps_a_pod_and_what_to_type(cluster, stage):
+    stage.typed("runai submit a1 -i forever -g 1 -p team-a")
+    until(lambda: phases(stage) == {"a1": "Running"}, "it runs")
+    (pod,) = pods(cluster)
+    labels = cluster.get(f"{PLACE}/pods/{pod}")["metadata"]["labels"]
+    selector = {"matchLabels": {"pliant/workload": labels["pliant/workload"]}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}}
+    cluster.request("POST", BUDGETS, body | {"spec": {"minAvailable": 1, "selector": selector}})
+    until(
+        lambda: cluster.get(f"{BUDGETS}/kept").get("status", {}).get("currentHealthy") == 1, "it is counted"
+    )
+    told, done = stage.where / "told", []
+    down = threading.Thread(target=lambda: done.append(stage.run("pliant down --yes 2>told")))
+    down.start()
+    try:
+        until(lambda: told.exists() and "The disruption budget kept needs" in told.read_text(), "it says why")
+        assert told.read_text().count("is not stopped yet") == 1 and list(pods(cluster)) == [pod]
+        assert not done, "it waits"
+        typed = re.search(r"`kubectl (delete pod [^`]*)`", told.read_text())[1]
+        cluster.kubectl(*typed.split(), "--wait=false")
+        down.join(60)
+        assert [it.code for it in done] == [0], "what it said to type was enough"
+    finally:
+        cluster.request("DELETE", f"{BUDGETS}/kept")
+        down.join()
 
 
 def alive(cluster):

@@ -73,7 +73,7 @@ EVE = [{"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"],
 
 
 def test_nobody_else_changes_what_it_writes_on_pods(installed):
-    """Not who may change pods and their status, nor with a binding; the server may."""
+    """Not who may create and change pods and their status, nor with a binding; the server may."""
     plane, pods = installed.plane, "/api/v1/namespaces/default/pods"
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"}
@@ -82,13 +82,20 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
     body = {"metadata": {"name": "eve"}, "roleRef": role, "subjects": subjects}
     plane.request("POST", f"{rbac}/clusterrolebindings", body)
     spec = {"schedulerName": "none", "containers": [{"name": "main", "image": "forever"}]}
-    for name, notes in (("bound", {"pliant/gpu-conf": "limit=1", "own": "1"}), ("waits", {})):
-        plane.request("POST", pods, {"metadata": {"name": name, "annotations": notes}, "spec": spec})
 
     def tried(who, *words):
         command = [plane.pieces / "kubectl", f"--kubeconfig={plane.kubeconfig}", f"--as={who}", *words]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         return done.stderr
+
+    def create(name, notes, who="eve", **more):
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}}
+        file = installed.stage.folder / f"{name}.json"
+        file.write_text(json.dumps({**body, "spec": {**spec, **more}}))
+        return tried(who, "create", "-f", str(file))
+
+    assert create("bound", {"pliant/gpu-conf": "limit=1", "own": "1"}, ACCOUNT) == ""
+    assert create("waits", {"own": "1"}) == ""
 
     def patch(value, *more, who="eve", pod="bound"):
         change = json.dumps({"metadata": {"annotations": value}})
@@ -101,6 +108,13 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
     for change in (raised, gone, {"pliant/node-agent": "true"}):
         for more in ((), ("--subresource=status",)):
             assert said in patch(change, *more), (change, more)
+    for notes, scheduler in (
+        (raised, "none"),
+        (raised, "pliant"),
+        ({**raised, "gpu-fraction": "0.5"}, "none"),
+        ({"pliant/node-agent": "true"}, "pliant"),
+    ):
+        assert said in create("forged", notes, schedulerName=scheduler), (notes, scheduler)
     binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
     file = installed.stage.folder / "binding.json"
     for notes in (raised, {}):
@@ -272,7 +286,9 @@ def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
             metadata = {"name": "odd", "annotations": notes, "labels": {"pliant/cluster": "any"}}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
             body["spec"] = {"nodeName": "n1", "containers": [container]}
-            plane.request("POST", "/api/v1/namespaces/default/pods", body)
+            file = installed.stage.folder / "odd.json"
+            file.write_text(json.dumps(body))
+            plane.kubectl(f"--as={ACCOUNT}", "create", "-f", str(file))  # others may not write that
 
             def told():
                 events = plane.request("GET", "/api/v1/namespaces/default/events")["items"]

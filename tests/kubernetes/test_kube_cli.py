@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import re
 import signal
 
 import pytest
 
 from examples.walkthrough import Stage
 from pliant.devices.config import parse
+from pliant.engines.kube.names import namespace_of
 from tests.kubernetes.control_plane import shared, until
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.test_origins import define
@@ -313,6 +315,48 @@ def test_parts_of_a_gpu(cluster, stage, tmp_path):
     name = until(lambda: [each for each in rows() if each.startswith("job-")], "it has a name")[0]
     until(lambda: name in limits(), "it runs")
     assert limits()[name] == 5 * 10**9
+    typed("pliant down --yes")
+
+
+def test_a_pod_of_a_project_that_is_not_there(cluster, stage):
+    """It is told what to type, the others run, and it runs once that was typed."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def add(namespace, name, **labels):
+        if cluster.get(f"/api/v1/namespaces/{namespace}") is None:
+            cluster.add_namespace(namespace)
+        metadata = {"name": name, "labels": {f"pliant/{key}": value for key, value in labels.items()}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": FOUND["spec"]}
+        cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+
+    def said(namespace, name):
+        status = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+        conditions = [it for it in status.get("conditions", ()) if it["type"] == "PodScheduled"]
+        return conditions[0].get("message", "") if conditions else ""
+
+    def phase(namespace, name):
+        return cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]["phase"]
+
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
+    typed("pliant project create a--b --quota 1")
+    add("runai-lost", "early")
+    add("default", "labelled", project="lost")
+    why = "Project lost does not exist. Create it with `pliant project create lost --quota 0`"
+    for place, name in (("runai-lost", "early"), ("default", "labelled")):
+        until(lambda place=place, name=name: why in said(place, name), f"{name} is told why")
+    events = cluster.request("GET", "/api/v1/namespaces/runai-lost/events")["items"]
+    assert [why in it["message"] for it in events] == [True]
+    space = namespace_of("a--b")
+    add(space, "other", project="a--b")
+    until(lambda: phase(space, "other") == "Running", "everything else works, whatever its project is called")
+    cluster.kubectl("delete", "pod", "other", "--namespace", space)
+    typed(re.search(r"`([^`]*)`", said("runai-lost", "early"))[1])
+    until(lambda: phase("runai-lost", "early") == "Running", "it runs once its project is there")
+    until(lambda: phase("default", "labelled") == "Running", "and so does the other")
     typed("pliant down --yes")
 
 

@@ -684,6 +684,8 @@ def test_no_two_projects_have_one_namespace():
     assert namespace_of("default") == "default" and namespace_of("team-a") == "runai-team-a"
     long = "x" * 58
     names = ["a-b", "a--b", "a---b", f"{long}1", f"{long}2"]
+    names += [namespace_of(name).removeprefix("runai-") for name in names if name != "a-b"]
+    names += [namespace_of(name).removeprefix("runai-") for name in names[5:]]
     spaces = {namespace_of(name) for name in names}
     assert len(spaces) == len(names) and all(len(each) <= 63 for each in spaces)
 

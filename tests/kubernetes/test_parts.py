@@ -118,7 +118,7 @@ def test_two_parts_of_one_gpu(rig):
         "it fits on a node that is full of jobs"
     )
     assert rig.foreign() == [], "what is held for our own parts is nobody else's"
-    assert {attempt: use.held.how for attempt, use in rig.engine.uses().items()} == {
+    assert {attempt: use.enforcement.how for attempt, use in rig.engine.uses().items()} == {
         A: "cooperative",
         B: "cooperative",
     }
@@ -293,7 +293,7 @@ def test_an_agent_of_the_servers_namespace_writes_the_limits_of_its_node(rig):
         each["mountPath"]: each.get("readOnly") for each in pod["spec"]["containers"][0]["volumeMounts"]
     }
     assert mounts["/etc/pliant"] and mounts["/etc/ld.so.preload"] and not mounts["/run/pliant/ledger"]
-    held = {attempt: use.held.text for attempt, use in rig.engine.uses().items()}
+    held = {attempt: use.enforcement.text for attempt, use in rig.engine.uses().items()}
     assert "are not detected" in held[A] and "the agent of its node reports" in held[B]
     rig.plane.request("DELETE", f"{agent}?gracePeriodSeconds=0")
     rig.start(C, rig.forever(), rig.part(1))

@@ -134,9 +134,11 @@ def test_what_the_server_made_shows_and_says_why(applied):
     assert applied.condition("Project", "team-b")[1] == "Shown"
 
     plane.kubectl("delete", "workloads.pliant.dev", "--namespace", "runai-team-b", "first")
-    until(lambda: applied.status("Workload", "first", "runai-team-b").get("pods") == "1/1", "it shows again")
-    typed("runai delete first second -p team-b")
-    until(lambda: applied.plane.get(applied.path("Workload", "first", "runai-team-b")) is None, "it goes")
+    assert "first" not in typed("runai list -p team-b"), "kubectl has deleted it"
+    plane.kubectl("delete", "projects.pliant.dev", "team-b")
+    until(lambda: applied.condition("Project", "team-b")[1] == "Shown", "its project is made again")
+    typed("runai delete second -p team-b")
+    until(lambda: applied.plane.get(applied.path("Workload", "second", "runai-team-b")) is None, "it goes")
     typed("pliant project delete team-b --yes")
     until(lambda: applied.plane.get(applied.path("Project", "team-b")) is None, "its project too")
 

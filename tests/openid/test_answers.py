@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from joserfc import jwt
 
-from pliant.api.openid import MOST, NotKnown, Relying
+from pliant.api.identity.openid import MOST, NotKnown, Relying
 from pliant.control.errors import Unavailable
 from pliant.model.identity import Provider
 from tests.openid.rig import new_key

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from pliant.api.following import Following
+from pliant.api.identity.following import Following
 from pliant.model.rights import PRACTITIONER, VIEWER
 from tests.openid.rig import canaille
 from tests.openid.test_login import a_site
@@ -80,7 +80,7 @@ def test_the_mail_address_and_the_account_follow_like_the_groups(tmp_path, monke
         row = it.row("anna")
         assert (row.email, row.account.name, it.both("anna")) == ("anna@others.example.org", "daemon", OTHERS)
         # The account that the provider names is removed from the machine.
-        monkeypatch.setattr("pliant.api.signin.look_up", lambda uid: None)
+        monkeypatch.setattr("pliant.api.identity.signin.look_up", lambda uid: None)
         it.look(every=NOW)
         assert it.held("anna", "session") is None and it.held("anna", "key") == set()
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from fastapi.testclient import TestClient
 
-from pliant.api.peer import PEER
-from pliant.api.signin import LIVES, user_id
+from pliant.api.connections.peer import PEER
+from pliant.api.identity.signin import LIVES, user_id
 from pliant.console.mount import Console
 from pliant.control.service import Service
 from pliant.model.rights import PRACTITIONER, SYSTEM, VIEWER

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from joserfc import jwt
 
-import pliant.api.openid
-from pliant.api.openid import AGAIN, AT_ONCE, LEEWAY, NotKnown, Relying
+import pliant.api.identity.openid
+from pliant.api.identity.openid import AGAIN, AT_ONCE, LEEWAY, NotKnown, Relying
 from pliant.control.errors import Unavailable
 from tests.openid.rig import canaille, new_key
 
@@ -260,7 +260,7 @@ def say_nothing(connection):
 
 @pytest.mark.parametrize("answers", [say_nothing, trickle])
 def test_a_provider_that_is_slow(provider, monkeypatch, answers):
-    monkeypatch.setattr(pliant.api.openid, "LONGEST", 0.3)
+    monkeypatch.setattr(pliant.api.identity.openid, "LONGEST", 0.3)
     with port_that(answers) as address:
         begun = time.monotonic()
         with pytest.raises(Unavailable, match="timed out"):
@@ -270,7 +270,7 @@ def test_a_provider_that_is_slow(provider, monkeypatch, answers):
 
 def test_a_slow_provider_holds_few_threads(provider, monkeypatch):
     """All others hear at once that it cannot be used: the threads are those of the whole server."""
-    monkeypatch.setattr(pliant.api.openid, "LONGEST", 200.0)
+    monkeypatch.setattr(pliant.api.identity.openid, "LONGEST", 200.0)
     inside = threading.Semaphore(0)
     done = threading.Event()
 

@@ -433,7 +433,7 @@ def test_what_follows_the_loop_over_the_data_runs_once_per_epoch(tmp_path: Path)
             for epoch in t.job.epochs(3):
                 for _ in watched(t):
                     pass
-                t.job._loop.keeper.settle()
+                t.job._loop.keeper.wait()
                 if break_off and epoch == 1:
                     raise KeyboardInterrupt
                 state.ended.append(epoch)

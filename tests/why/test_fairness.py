@@ -2,12 +2,12 @@
 
 import pytest
 
-from pliant.control.board.fairness import HOUR, SLOTS, Sums, Use, jain, rates
+from pliant.control.board.fairness import HOUR, SLOTS, ProjectUse, Sums, jain, rates
 from tests.control.stage import Stage
 
 
-def use(project: str, quota: int, fair: int, allocated: int, requested: int) -> Use:
-    return Use(project, quota * 1000, fair * 1000, allocated * 1000, requested * 1000)
+def use(project: str, quota: int, fair: int, allocated: int, requested: int) -> ProjectUse:
+    return ProjectUse(project, quota * 1000, fair * 1000, allocated * 1000, requested * 1000)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def use(project: str, quota: int, fair: int, allocated: int, requested: int) -> 
         # nobody asks for anything
         ([use("a", 4, 0, 0, 0)], {"a": (0, 0, 0, 0, 0, 0)}),
         # without a bound on the quota nothing is borrowed or lent
-        ([Use("a", -1, 3000, 3000, 9000)], {"a": (3, 3, 0, 0, 0, 0)}),
+        ([ProjectUse("a", -1, 3000, 3000, 9000)], {"a": (3, 3, 0, 0, 0, 0)}),
     ],
 )
 def test_rates(uses, expected):

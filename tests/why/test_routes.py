@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from pliant.api.auth import Authority
+from pliant.api.identity.auth import Authority
 from pliant.control.clock import SteadyClock
 from pliant.engines.virtual.machines import Machines
 from pliant.engines.virtual.timeline import Timeline

@@ -9,51 +9,41 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from pliant.api import errors
-from pliant.api.auth import Authority, Gate
+from pliant.api.connections.hosts import Hosts
 from pliant.api.context import Context, ServerInfo
-from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
-from pliant.api.hosts import Hosts
+from pliant.api.identity.auth import Authority, Gate
+from pliant.api.identity.openid import Relying
+from pliant.api.identity.signin import Logins
 from pliant.api.late import LateRoute
-from pliant.api.openid import Relying
 from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
 from pliant.api.repeats import Repeats
 from pliant.api.responses.encoding import answer
-from pliant.api.routes import (
-    access,
-    access_keys,
-    assets,
-    audit,
-    audit_log,
+from pliant.api.routes import email, notices
+from pliant.api.routes import server as server_routes
+from pliant.api.routes.access import access_keys, audit_log, identity, openid, roles, rules, security
+from pliant.api.routes.figures import fairness, measurements, replay, reports, telemetry, usage
+from pliant.api.routes.organization import (
     bookings,
-    email,
-    history,
-    identity,
-    job,
     machines,
-    measurements,
-    notices,
-    openid,
     organization,
+    priorities,
+    scheduling,
+)
+from pliant.api.routes.workloads import (
+    assets,
+    history,
+    job,
     pods,
     policies,
-    priorities,
-    replay,
-    reports,
-    roles,
-    scheduling,
-    security,
     streams,
     submit,
-    telemetry,
     trash,
-    usage,
     waiting,
     whatif,
     workloads,
 )
-from pliant.api.routes import server as server_routes
-from pliant.api.signin import Logins
+from pliant.api.schemas.description import Api
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
 from pliant.api.trouble import Trouble
@@ -176,7 +166,7 @@ ROUTERS = (
     policies.router,
     replay.router,
     reports.router,
-    audit.router,
+    fairness.router,
     audit_log.router,
     usage.router,
     notices.router,
@@ -184,6 +174,6 @@ ROUTERS = (
     identity.router,
     access_keys.router,
     security.router,
-    access.router,
+    rules.router,
     roles.router,
 )

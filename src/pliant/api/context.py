@@ -11,9 +11,9 @@ from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from pliant.api.auth import Authority
+from pliant.api.identity.auth import Authority
+from pliant.api.identity.principal import Principal
 from pliant.api.pace import AtOnce, Bounds, Pace
-from pliant.api.principal import Principal
 from pliant.api.redaction import sight_when_asked
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
@@ -25,7 +25,7 @@ from pliant.control.ports import Stray
 from pliant.control.service import Service
 
 if TYPE_CHECKING:
-    from pliant.api.signin import Logins
+    from pliant.api.identity.signin import Logins
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute
 
 from pliant.api.context import Context, check_parameters
 from pliant.api.errors import Forbidden
+from pliant.api.identity.principal import PASSWORD, Principal, place_of, unit_place
 from pliant.api.journal import begin
-from pliant.api.principal import PASSWORD, Principal, place_of, unit_place
 from pliant.control.audit import TRAIL
 from pliant.control.board.view import Board, QueueView
 from pliant.control.errors import NotFound, Unavailable

@@ -7,8 +7,8 @@ import secrets
 from fastapi import Request
 from starlette.types import Message, Scope, Send
 
-from pliant.api.peer import PEER
-from pliant.api.principal import Principal
+from pliant.api.connections.peer import PEER
+from pliant.api.identity.principal import Principal
 from pliant.control.audit import TRAIL as CURRENT
 from pliant.control.audit import Trail
 from pliant.control.errors import Refused

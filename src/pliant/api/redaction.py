@@ -1,6 +1,6 @@
 """Whose names somebody may read in an answer: those of other projects are left out, numbers stay."""
 
-from pliant.api.principal import Principal, place_of
+from pliant.api.identity.principal import Principal, place_of
 from pliant.control.board.view import Board
 from pliant.model.reason import MayRead, Named
 

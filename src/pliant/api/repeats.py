@@ -19,8 +19,8 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.api.errors import refusal
+from pliant.api.identity.vault import Vault
 from pliant.api.paths_elsewhere import KINDS
-from pliant.api.vault import Vault
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, Refused
 from pliant.control.kept import KEEPING, Keeping

@@ -20,7 +20,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Enforcement:
     """How a task is held to its shares."""
 
     how: How
@@ -35,7 +35,7 @@ class Held:
 class HandedOut:
     """What a task is started with so that it is held to its shares."""
 
-    held: Held | None = None  # None: there is nothing to hold it to
+    enforcement: Enforcement | None = None  # None: there is nothing to hold it to
     env: Mapping[str, str] = field(default_factory=dict)  # replaces
     front: Mapping[str, str] = field(default_factory=dict)  # stands before what it holds
     read_only: Path | None = None  # a folder that the task must not change
@@ -56,7 +56,7 @@ class PartUse:
 class TaskUse:
     """What the node saw last of a living task that holds shares."""
 
-    held: Held
+    enforcement: Enforcement
     parts: tuple[PartUse, ...]
     refused: int = 0  # allocations beyond a limit
     trouble: str = ""  # what is wrong, for people: who escaped, what was tampered with; empty: nothing
@@ -98,7 +98,7 @@ class Fractions(Protocol):
 
     evict: Callable[[AttemptId], None]  # stops a task that does not give back what was lent to it
 
-    def adopt(self, attempt: AttemptId, folder: Path, held: Held, node: Node | None) -> None:
+    def adopt(self, attempt: AttemptId, folder: Path, enforcement: Enforcement, node: Node | None) -> None:
         """An attempt that an earlier server handed out lives, on that node."""
 
     def sweep(self) -> None:
@@ -128,9 +128,11 @@ class Unheld:
         self.evict: Callable[[AttemptId], None] = lambda attempt: None
 
     def hand_out(self, order: Start, node: Node, folder: Path, writable: str) -> HandedOut:
-        return HandedOut(Held(How.SCHEDULED, self._why))
+        return HandedOut(Enforcement(How.SCHEDULED, self._why))
 
-    def adopt(self, attempt: AttemptId, folder: Path, held: Held, node: Node | None) -> None: ...
+    def adopt(
+        self, attempt: AttemptId, folder: Path, enforcement: Enforcement, node: Node | None
+    ) -> None: ...
 
     def sweep(self) -> None: ...
 

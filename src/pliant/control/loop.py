@@ -294,7 +294,7 @@ class Loop:
                 orders += record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
             conclude(draft, self.plan if decided is not None else Plan())
-        state.settle(draft)
+        state.renew_phases(draft)
         self._facts.imports.explain(draft.now)
         gone = state.bury(draft)
         self.audit.save(draft)
@@ -335,7 +335,7 @@ class Loop:
             self._execute(command, draft, answers)
         self._facts.leave(draft)
         self._facts.timers(draft)
-        self.state.settle(draft)
+        self.state.renew_phases(draft)
         self._contradictions.look(draft)
         self._accounting.keep(draft)
 

@@ -26,7 +26,7 @@ class Cycled:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Extent:
     """What a recorder has: cycles by (epoch, number), first and last; bytes, of at most `most`."""
 
     first: tuple[int, int] | None
@@ -46,7 +46,7 @@ class Recorder(Protocol):
 
     def take(self, cycled: Cycled) -> None: ...
 
-    def held(self) -> Held:
+    def held(self) -> Extent:
         """For any thread."""
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
@@ -66,8 +66,8 @@ class Nothing:
     def take(self, cycled: Cycled) -> None:
         """Forgets it."""
 
-    def held(self) -> Held:
-        return Held(None, None, 0, 0, 0, 0)
+    def held(self) -> Extent:
+        return Extent(None, None, 0, 0, 0, 0)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
         raise NotFound("This server records no cycles.")

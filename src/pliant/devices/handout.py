@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pliant.control.fractions import HandedOut, Held, How, TaskUse
+from pliant.control.fractions import Enforcement, HandedOut, How, TaskUse
 from pliant.devices import cards, config, ledger
 from pliant.devices.cards import DRIVERS, Card, Cards
 from pliant.devices.config import GRAIN, GpuConf, Grant, Policy
@@ -71,10 +71,10 @@ class Handout:
             return HandedOut()
         drivers, why = self._simulate(node) if node.simulated else (HandedOut(), "")
         if why := self._missing(len(shares)) or why:
-            loose = Held(How.SCHEDULED, why)
+            loose = Enforcement(How.SCHEDULED, why)
             with self._lock:
                 self._loose[order.attempt] = TaskUse(loose, ())
-            return replace(drivers, held=loose)
+            return replace(drivers, enforcement=loose)
         confined = request.shared  # a whole simulated card is its task's own: no need to wall it in
         own = folder / "gpu"
         own.mkdir(mode=0o700, exist_ok=True)
@@ -87,30 +87,32 @@ class Handout:
             ledger.create(path, name)
         except OSError as error:
             raise OSError(f"no ledger for its share of a GPU in {path.parent}: {error.strerror}") from error
-        held = Held(How.COOPERATIVE, writable) if writable and confined else Held(How.SHIM)
+        enforcement = (
+            Enforcement(How.COOPERATIVE, writable) if writable and confined else Enforcement(How.SHIM)
+        )
         claims = {grant.uuid: grant.limit for grant in conf.grants}
         with self._lock:
-            self._live[order.attempt] = Watched(own / "gpu.conf", conf, held, claims, _usable(node))
+            self._live[order.attempt] = Watched(own / "gpu.conf", conf, enforcement, claims, _usable(node))
         self.observer.begin()
         self._take_back(self._lend(set(claims)), order.workload.name)
         env = {**drivers.env, "PLIANT_GPU_CONF": str(own / "gpu.conf")}
         front = {**drivers.front, "LD_PRELOAD": str(self._shim)}
-        return HandedOut(held, env, front, own if confined and not writable else None)
+        return HandedOut(enforcement, env, front, own if confined and not writable else None)
 
-    def adopt(self, attempt: AttemptId, folder: Path, held: Held, node: Node | None) -> None:
+    def adopt(self, attempt: AttemptId, folder: Path, enforcement: Enforcement, node: Node | None) -> None:
         path = folder / "gpu" / "gpu.conf"
         try:
             conf = config.parse(path.read_text())
         except FileNotFoundError:
             with self._lock:
-                self._loose[attempt] = TaskUse(held, ())
+                self._loose[attempt] = TaskUse(enforcement, ())
             return
         except (OSError, ValueError) as error:
             log.warning("%s of a running task cannot be read, its shares are not watched: %s", path, error)
             return
         with self._lock:
             claims = {grant.uuid: grant.request or grant.limit for grant in conf.grants}
-            self._live[attempt] = Watched(path, conf, held, claims, _usable(node) if node else {})
+            self._live[attempt] = Watched(path, conf, enforcement, claims, _usable(node) if node else {})
         self.observer.begin()
 
     def sweep(self) -> None:

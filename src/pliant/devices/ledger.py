@@ -32,7 +32,7 @@ class LedgerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProcessUse:
     """What one living process has, in bytes by UUID of the GPU (without its prefix)."""
 
     pid: int  # as the process itself sees it
@@ -64,7 +64,7 @@ def announce(path: Path, epoch: int) -> None:
         struct.pack_into("<Q", at, 24, epoch)
 
 
-def uses(path: Path, workload: str = "") -> list[Use]:
+def uses(path: Path, workload: str = "") -> list[ProcessUse]:
     """All living processes, of that workload if one is named. Raises FileNotFoundError or LedgerError."""
     with _mapped(path) as (at, descriptor):
         name = _HEAD.unpack_from(at)[6].split(b"\0", 1)[0].decode(errors="replace")
@@ -165,14 +165,14 @@ def locked(descriptor: int, at: int) -> bool:
     return bool(kind != fcntl.F_UNLCK)
 
 
-def _use(at: mmap.mmap, index: int) -> Use:
+def _use(at: mmap.mmap, index: int) -> ProcessUse:
     row = _SLOT.unpack_from(at, _SLOT_AT + index * _SLOT_SIZE)
     names = _columns(at)
 
     def number(where: int) -> int:
         return int(struct.unpack_from("<Q", at, where)[0])
 
-    return Use(
+    return ProcessUse(
         pid=row[1],
         name=row[6].split(b"\0", 1)[0].decode(errors="replace"),
         charged={uuid: number(_CHARGED + (k * SLOTS + index) * 8) for uuid, k in names.items()},

@@ -88,7 +88,7 @@ class Looker:
         inside: set[int],
         troubles: list[Trouble],
     ) -> Used:
-        uses: list[ledger.Use] = []
+        uses: list[ledger.ProcessUse] = []
         try:
             if bound(kept.ledger):
                 troubles.append(Trouble(uid, LEDGER, "long", "its ledger was too long and was cut"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pliant.control.fractions import Held, PartUse, TaskUse
+from pliant.control.fractions import Enforcement, PartUse, TaskUse
 from pliant.devices import ledger
 from pliant.devices.config import GpuConf
 from pliant.model.quantity import format_bytes
@@ -27,7 +27,7 @@ class Watched:
 
     path: Path  # of gpu.conf
     conf: GpuConf
-    held: Held
+    enforcement: Enforcement
     claims: Mapping[str, int]  # bytes by GPU that the scheduler gave it; a limit beyond is lent
     usable: Mapping[str, int]  # bytes by GPU of its node to share; empty: not known, nothing is lent
 
@@ -126,7 +126,7 @@ class Observer:
             users = sum(1 for amount in has if amount)
             parts.append(PartUse(grant.uuid, grant.limit, grant.request, sum(has), users))
         refused = sum(use.refused for use in uses)
-        use = TaskUse(watched.held, tuple(parts), refused, trouble or self._mend(attempt))
+        use = TaskUse(watched.enforcement, tuple(parts), refused, trouble or self._mend(attempt))
         return use, {use.pid for use in uses}
 
     def _escaped(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pliant.control.fractions import Held, How, Sharing
+from pliant.control.fractions import Enforcement, How, Sharing
 from pliant.devices.config import GRAIN, GpuConf, Grant, check, parse, portion_bytes, render
 from pliant.devices.lending import shares_of
 from pliant.devices.observer import Watched
@@ -38,7 +38,7 @@ def pod_limits(confs: Mapping[AttemptId, str], uuid: str, usable: int) -> Mappin
     for attempt, text in confs.items():
         conf = parse(text)
         claims = {grant.uuid: grant.request for grant in conf.grants}
-        living[attempt] = Watched(Path(), conf, Held(How.COOPERATIVE), claims, {uuid: usable})
+        living[attempt] = Watched(Path(), conf, Enforcement(How.COOPERATIVE), claims, {uuid: usable})
     found = {}
     for attempt, wanted in shares_of(living, (uuid,)).items():
         conf = living[attempt].conf

@@ -33,7 +33,7 @@ def backup(link: Link, target: Path) -> None:
                 migrate.upgrade(copy, lambda _: None)
                 with link.reading() as source, copy.writing(durable=True) as drain:
                     _pour(source, drain)
-        _settle(draft)
+        _as_one_file(draft)
         check(draft)
         _publish(draft, target)
 
@@ -113,12 +113,12 @@ def _restore_file(source: Path, place: Path, overwrite: bool) -> None:
         _ready(source, draft)
         if place.exists():
             _raise_epoch(draft, _shut(place))
-            _settle(draft)
+            _as_one_file(draft)
             _sync(draft)
             _set_aside(place)
             draft.replace(place)
         else:
-            _settle(draft)
+            _as_one_file(draft)
             _publish(draft, place)
         _sync(place.parent)
 
@@ -202,7 +202,7 @@ def _copy(source: Path, draft: Path) -> None:
         old.backup(new)
 
 
-def _settle(draft: Path) -> None:
+def _as_one_file(draft: Path) -> None:
     """One file without a log beside it."""
     with _raw(draft, write=True) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")

@@ -85,7 +85,7 @@ class Link:
             connection.execute(text(_END_HOLDERS), {"table": lock.name})
         return True
 
-    def settle(self) -> None:
+    def prepare(self) -> None:
         """Give a file the log that lets readers and the writer work side by side. Raises StoreError."""
         with explained(self.name), self.writers.connect():
             pass  # connecting does it

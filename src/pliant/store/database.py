@@ -35,7 +35,7 @@ def open_store(where: str | Path) -> "Database":
     link = connect(locate(where))
     try:
         migrate.upgrade(link, lambda found: archive.keep(link, found))
-        link.settle()
+        link.prepare()
         return Database(link)
     except BaseException:
         link.close()

@@ -31,7 +31,7 @@ LEADER, STANDBY = "server", "standby"
 """Roles of a server; files and locks are named after them."""
 
 
-class Held(StoreError):
+class FolderInUse(StoreError):
     """Another server uses this folder."""
 
 
@@ -125,7 +125,10 @@ class StateFolder:
         return Reserve(self.path).scarce(spend)
 
     def lock(self, *, take_over: bool, role: str = LEADER) -> int:
-        """A descriptor that holds the lock of the server in that role as long as it is open. Raises Held."""
+        """A descriptor that holds the lock of the server in that role until it is closed.
+
+        Raises FolderInUse.
+        """
         name = self.path / f"{role}.lock"
         while True:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -136,8 +139,8 @@ class StateFolder:
                 if not take_over:
                     where = self.record(role).get("url", "not known yet")
                     if role == STANDBY:
-                        raise Held(f"A standby server already runs for {self.path}: {where}") from None
-                    raise Held(
+                        raise FolderInUse(f"A standby server already runs for {self.path}: {where}") from None
+                    raise FolderInUse(
                         f"A server already uses {self.path} (address: {where}). Use it, stop it with `pliant "
                         "down`, or replace it with `pliant up --take-over` if it does not answer."
                     ) from None
@@ -190,7 +193,7 @@ class StateFolder:
         """The record of a server that stands by; empty if none does."""
         try:
             os.close(self.lock(take_over=False, role=STANDBY))
-        except Held:
+        except FolderInUse:
             return self.record(STANDBY)
         return {}
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pliant import __version__
 from pliant.control.errors import NotFound
-from pliant.control.recording import Cycled, Held
+from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
 from pliant.store.rerun import VERSION, digest
 
@@ -101,13 +101,13 @@ class Ring:
         self._taken += 1
         self._queue.put(cycled)
 
-    def held(self) -> Held:
+    def held(self) -> Extent:
         with self._lock:
             some = [file for file in self._files if file.first is not None]
             size = sum(file.size for file in self._files)
             if not some:
-                return Held(None, None, 0, 0, size, self._most)
-            return Held(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most)
+                return Extent(None, None, 0, 0, size, self._most)
+            return Extent(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
         with self._lock:

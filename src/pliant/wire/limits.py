@@ -1,4 +1,4 @@
-"""Bounds of what may be sent, beside the types that they bound. Who checks them is `pliant.api.models`."""
+"""Bounds of what may be sent, beside the types that they bound. `pliant.api.schemas.models` checks them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

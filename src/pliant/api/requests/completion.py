@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from pliant.api.identity.vault import Vault
 from pliant.api.requests.volumes import logins
-from pliant.api.vault import Vault
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.policy import Effective, Incompliant, Issue, effective, filled, issues

@@ -6,13 +6,13 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast, get_type_hints
 
-from pliant.api.models import without_effect
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.idle_fields import idle_fields
 from pliant.api.requests.placement import placing_of
 from pliant.api.requests.volumes import volumes_of
 from pliant.api.responses.spec import MASKED
 from pliant.api.responses.times import instant
+from pliant.api.schemas.models import without_effect
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import named_within

@@ -24,8 +24,8 @@ def shares_of(view: WorkloadView, uses: Uses) -> list[GpuShare]:
             "usedBytes": part.used,
             "processes": part.processes,
             "refused": use.refused,
-            "enforcement": use.held.how.value,
-            "why": use.held.why,
+            "enforcement": use.enforcement.how.value,
+            "why": use.enforcement.why,
             "trouble": use.trouble,
         }
         for task in view.tasks
@@ -46,6 +46,6 @@ def fraction_of(view: WorkloadView, uses: Uses) -> str | None:
     if not found:
         return How.SCHEDULED.value if view.occupied else None
     order = list(How)
-    weakest = max(found, key=lambda use: order.index(use.held.how))
+    weakest = max(found, key=lambda use: order.index(use.enforcement.how))
     troubles = dict.fromkeys(use.trouble for use in found if use.trouble)
-    return "; ".join((weakest.held.text, *troubles))
+    return "; ".join((weakest.enforcement.text, *troubles))

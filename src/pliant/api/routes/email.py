@@ -2,17 +2,17 @@
 
 from fastapi import Response
 
-from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
+from pliant.api.identity.auth import Caller
+from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
-from pliant.api.models import Received, without_effect
-from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.routes.notices import mail_server_of, wanted_of
+from pliant.api.schemas.models import Received, without_effect
 from pliant.control.errors import BadRequest, NotFound
 from pliant.model.identity import USER
 from pliant.model.notice import ADDRESS, EVENTS, MAIL, MailServer, Subscription

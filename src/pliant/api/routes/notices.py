@@ -4,15 +4,15 @@ from collections import Counter
 
 from fastapi import Response
 
-from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import demand, needs
+from pliant.api.identity.auth import Caller
+from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
-from pliant.api.models import Received
-from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
+from pliant.api.schemas.models import Received
 from pliant.control.errors import BadRequest, Conflict, NotFound
 from pliant.model.notice import ADDRESS, END, EVENTS, FAILURE, MAIL, WEBHOOK, MailServer, Subscription
 from pliant.model.rights import TENANT

@@ -9,17 +9,17 @@ from typing import Annotated, Any, get_type_hints
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.errors import problem
 from pliant.api.guard import OPEN, needs
+from pliant.api.identity.auth import Caller
+from pliant.api.identity.principal import PASSWORD
+from pliant.api.identity.signin import GRANTS, sign_in
 from pliant.api.late import Router
-from pliant.api.models import Received
-from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
-from pliant.api.signin import GRANTS, sign_in
+from pliant.api.schemas.models import Received
 from pliant.control.errors import BadRequest, Conflict, Unavailable
 from pliant.model.workload import TaskPhase
 from pliant.wire.proof import LEAST, MOST, PATH

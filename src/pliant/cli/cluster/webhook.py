@@ -45,6 +45,7 @@ spec:
   failurePolicy: Fail
   matchConstraints:
     resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE], scope: Namespaced}
     - apiGroups: [""]
       apiVersions: [v1]
       resources: [pods, pods/status, pods/resize, pods/ephemeralcontainers]
@@ -64,9 +65,14 @@ spec:
       oldObject.metadata.annotations : {}
   - name: now
     expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+  - name: asked
+    expression: >-
+      request.kind.kind == 'Pod' && request.operation == 'CREATE' &&
+      has(object.spec.schedulerName) && object.spec.schedulerName == '$scheduler' &&
+      ('gpu-fraction' in variables.now || 'gpu-memory' in variables.now)
   validations:
   - expression: >-
-      variables.now.all(key, !key.startsWith('pliant/') ||
+      variables.now.all(key, !key.startsWith('pliant/') || (variables.asked && key == 'pliant/node-agent') ||
       (key in variables.before && variables.before[key] == variables.now[key])) &&
       variables.before.all(key, !key.startsWith('pliant/') || key in variables.now)
     message: >-
@@ -97,7 +103,7 @@ spec: {policyName: pliant-$scheduler-annotations, validationActions: [Deny]}
 @click.option(
     "--account",
     metavar="USER",
-    help="The server's user on the cluster (`kubectl auth whoami` prints it). No other user may then change"
+    help="The server's user on the cluster (`kubectl auth whoami` prints it). No other user may then write"
     " limits on pods. Needs Kubernetes 1.30.",
 )
 def webhook(url: str, ca: Path, scheduler: str, account: str | None) -> None:

@@ -9,7 +9,7 @@ import click
 from pliant.cli.output.amounts import show_duration
 from pliant.cli.output.progress import bar
 from pliant.cli.session import Session
-from pliant.cli.workloads.traceback import first_traceback
+from pliant.cli.streams.traceback import first_traceback
 from pliant.client.errors import NotFound, PliantError
 
 if TYPE_CHECKING:

@@ -178,6 +178,25 @@ def wait_gone(pid: int, limit: float) -> bool:
     return True
 
 
+class Said:
+    """What the server of that state folder warns of from now on."""
+
+    def __init__(self, state: str) -> None:
+        self._log = os.path.join(state, "server.log")
+        self._at = os.path.getsize(self._log) if os.path.exists(self._log) else 0
+        self._told: set[str] = set()
+
+    def news(self) -> list[str]:
+        """Each sentence once."""
+        if not os.path.exists(self._log):
+            return []
+        lines = _last(self._log, self._at).splitlines()
+        found = [line.partition(": ")[2] for line in lines if " WARNING " in line.partition(": ")[0]]
+        fresh = [line for line in dict.fromkeys(found) if line not in self._told]
+        self._told.update(fresh)
+        return fresh
+
+
 def standing_by(state: str) -> dict[str, Any] | None:
     """The record of the server that stands by; None if none does."""
     record = server_record(state, "standby")

@@ -19,6 +19,7 @@ from pliant.cli.session import Session, client_for, pass_session
 from pliant.client.errors import Conflict, PliantError, Unreachable
 from pliant.client.locate import locate, server_record, state_folder
 
+LOOK = 1.0  # seconds between two looks at what keeps a server that is to end
 STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 
 
@@ -175,10 +176,12 @@ def down(session: Session, yes: bool) -> int:
         if not sys.stdin.isatty():
             raise Conflict(f"{_tasks(running)} still running.", "Use `down --yes` to stop them too.")
         session.confirm(f"{_tasks(running)} still running. Stop everything?")
+    said = daemon.Said(state)
     client.shutdown(stop_tasks=True)
-    if not _gone(session, record):
+    if not _gone(session, record, said):
         click.echo(
-            f"The server has not ended within {STOP_LIMIT:.0f}s; its tasks may be in their grace period.",
+            f"The server has not ended within {STOP_LIMIT:.0f}s; its tasks may be in their grace period. "
+            "It ends by itself once they are gone.",
             err=True,
         )
         return TIMED_OUT
@@ -306,9 +309,16 @@ def _announce(session: Session, record: dict[str, Any], state: str) -> None:
         click.echo(f"  {node['name']}: {text}, {rest}")
 
 
-def _gone(session: Session, record: dict[str, Any] | None) -> bool:
+def _gone(session: Session, record: dict[str, Any] | None, said: daemon.Said) -> bool:
+    """Once it is; False after STOP_LIMIT. What keeps it is told as its server tells it."""
     if record is not None:
-        return daemon.wait_gone(int(record["pid"]), STOP_LIMIT)
+        deadline = time.monotonic() + STOP_LIMIT
+        while not daemon.wait_gone(int(record["pid"]), min(LOOK, max(0.0, deadline - time.monotonic()))):
+            for line in said.news():
+                session.note(line)
+            if time.monotonic() > deadline:
+                return False
+        return True
     deadline = time.monotonic() + STOP_LIMIT
     while session.client.ready():
         if time.monotonic() > deadline:

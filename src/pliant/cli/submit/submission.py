@@ -174,7 +174,7 @@ def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str,
 
         jobs = {item["name"]: item["id"] for item in session.find_all(answer["name"])}
         return awaited(session, jobs)[1]
-    from pliant.cli.workloads.execute import attach_to, typed_here
+    from pliant.cli.streams.execute import attach_to, typed_here
 
     identity, name = answer["workloadId"], answer["name"]
     typed = typed_here(session, identity, name, stdin=given["stdin"], tty=given["tty"])

@@ -175,7 +175,7 @@ def finish(session: Session, kind: str, body: AnySubmission, given: dict[str, An
         return submission.finish(session, kind, body, given)
     if given["attach"]:
         raise click.UsageError("--attach and --service-type portforward both keep the terminal: choose one.")
-    from pliant.cli.workloads.forward import forward, mapping
+    from pliant.cli.streams.forward import forward, mapping
 
     answer = submission.send(session, kind, body, dry_run=False)
     assert answer is not None
@@ -239,7 +239,7 @@ def _ports(given: dict[str, Any]) -> Spec:
         return {}
     if not kind:
         raise click.UsageError("--port needs --service-type: portforward, nodeport, loadbalancer or ingress.")
-    from pliant.cli.workloads.forward import mapping
+    from pliant.cli.streams.forward import mapping
 
     pairs = [mapping(text) for text in given["ports"]]
     if kind == "ingress":

@@ -194,7 +194,7 @@ def show_job(session: Session, name: str) -> None:
     click.echo("\nPods:")
     click.echo(pods_table(pods, item, headers=session.headers))
     if item["phase"] == "Failed" and item.get("distributedFramework") == "ElasticDL":
-        from pliant.cli.workloads.traceback import first_traceback
+        from pliant.cli.streams.traceback import first_traceback
 
         if said := first_traceback(session, item["id"], pods):
             click.echo(f"\nFirst Error:\n{said}")

@@ -17,11 +17,11 @@ from pliant.cli.exits import INTERRUPTED
 from pliant.cli.lazy import tail
 from pliant.cli.output.amounts import show_duration
 from pliant.cli.session import Session, pass_session
+from pliant.cli.streams.follow import Follower
+from pliant.cli.streams.signals import heard
 from pliant.cli.submit import submission
 from pliant.cli.submit.v1 import RunCommand, options, request
-from pliant.cli.workloads.follow import Follower
 from pliant.cli.workloads.outcomes import summary
-from pliant.cli.workloads.signals import heard
 from pliant.client.errors import BadRequest, PliantError
 
 TWICE_WITHIN = 2.0
@@ -75,7 +75,7 @@ def wait_for(session: Session, workload_id: str, name: str, *, stdin: bool = Fal
         session.note(f"{how}. If this terminal goes away, it keeps running.")
     typed = None
     if stdin:
-        from pliant.cli.workloads.execute import typed_here
+        from pliant.cli.streams.execute import typed_here
 
         typed = typed_here(session, workload_id, name, stdin=True, tty=tty)
     follower = Follower(session, workload_id, name, typed=typed)

@@ -14,11 +14,11 @@ _VERBS = {
     "delete": "pliant.cli.workloads.lifecycle:typed_delete",
     "suspend": "pliant.cli.workloads.lifecycle:suspend",
     "resume": "pliant.cli.workloads.lifecycle:resume",
-    "logs": "pliant.cli.workloads.logs:logs",
-    "exec": "pliant.cli.workloads.execute:exec_command",
-    "bash": "pliant.cli.workloads.execute:bash",
-    "attach": "pliant.cli.workloads.execute:attach",
-    "port-forward": "pliant.cli.workloads.forward:port_forward",
+    "logs": "pliant.cli.streams.logs:logs",
+    "exec": "pliant.cli.streams.execute:exec_command",
+    "bash": "pliant.cli.streams.execute:bash",
+    "attach": "pliant.cli.streams.execute:attach",
+    "port-forward": "pliant.cli.streams.forward:port_forward",
 }
 
 

@@ -50,7 +50,7 @@ DEFINITIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProjectUse:
     """One project in one pool at one time; milli-GPUs."""
 
     project: str  # id
@@ -60,7 +60,7 @@ class Use:
     requested: int  # allocated and asked for
 
 
-def rates(uses: Iterable[Use]) -> dict[str, Sums]:
+def rates(uses: Iterable[ProjectUse]) -> dict[str, Sums]:
     """What each ms adds to the sums of the projects of one pool."""
     pool = list(uses)
     within = {it.project: it.allocated if it.quota < 0 else min(it.allocated, it.quota) for it in pool}
@@ -101,10 +101,10 @@ class Audit:
             return
         self._sum_up(now)
         self._version = board.version
-        by_pool: dict[str, list[Use]] = {}
+        by_pool: dict[str, list[ProjectUse]] = {}
         for project, view in board.projects.items():
             for use in view.uses:
-                one = Use(project, use.quota, use.fair_share, use.allocated.gpu, use.requested.gpu)
+                one = ProjectUse(project, use.quota, use.fair_share, use.allocated.gpu, use.requested.gpu)
                 by_pool.setdefault(use.pool, []).append(one)
         self._rates = {}
         for uses in by_pool.values():

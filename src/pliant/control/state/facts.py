@@ -227,7 +227,7 @@ class FactBook:
             else:
                 due.append(at)
         due += self._calendar(draft)
-        self._state.settle(draft)  # what ended just now lets others begin
+        self._state.renew_phases(draft)  # what ended just now lets others begin
         if state.expiring:
             due.append(state.expiring[0][0])
         self.imports.look(draft)

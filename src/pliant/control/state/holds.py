@@ -24,7 +24,7 @@ class Holds:
     def look(self, draft: Draft) -> None:
         """Let go of what may compete, and cancel what never can, until nothing follows from that."""
         while self._turn(draft):
-            self._state.settle(draft)
+            self._state.renew_phases(draft)
 
     def _turn(self, draft: Draft) -> bool:
         """True if something was cancelled, on which others may depend."""

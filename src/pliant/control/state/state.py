@@ -83,7 +83,7 @@ class State:
         self.last_queue = 0  # highest id of a deleted department or project; none gets it again
         self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
-        self._unsettled: set[str] = set()  # of these, those that were not settled since
+        self._stale_phases: set[str] = set()  # of these, those whose phases were not renewed since
         self.running: set[str] = set()  # workloads whose phase is Running: their limits are looked at
         self.expires: dict[str, int] = {}  # ended workload -> when (ms) it is to be deleted
         self.expiring: list[tuple[int, str]] = []  # a heap of them; those that are not in `expires` are void
@@ -120,7 +120,7 @@ class State:
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.last_role = max(self.last_role, int(saved.settings.get(LAST_ROLE, "0")))
         self.last_queue = max(self.last_queue, int(saved.settings.get(LAST_QUEUE, "0")))
-        self.touched, self._unsettled = set(self.world.workloads), set(self.world.workloads)
+        self.touched, self._stale_phases = set(self.world.workloads), set(self.world.workloads)
         self.running, self.expires, self.expiring = set(), {}, []
         for row in self.world.workloads.values():
             self._time(row, gone=False)
@@ -195,12 +195,12 @@ class State:
                     self.attempts[row.id] = row
             case Workload():
                 self.touched.add(row.id)
-                self._unsettled.add(row.id)
+                self._stale_phases.add(row.id)
                 self._time(row, gone=gone)
                 (self.waiting.add if not gone and _waiting(row) else self.waiting.discard)(row.id)
             case Task():
                 self.touched.add(row.workload)
-                self._unsettled.add(row.workload)
+                self._stale_phases.add(row.workload)
                 self._shake(row)
             case Progress():
                 self.progress[row.workload] = row
@@ -264,9 +264,9 @@ class State:
         state = self.world.nodes.get(name)
         return state.row if state is not None else None
 
-    def settle(self, draft: Draft) -> None:
+    def renew_phases(self, draft: Draft) -> None:
         """Bring the phases of all workloads of which a row changed in line with their tasks."""
-        unsettled, self._unsettled = sorted(self._unsettled), set()
+        unsettled, self._stale_phases = sorted(self._stale_phases), set()
         for identity in unsettled:
             workload = self.world.workloads.get(identity)
             if workload is None:

@@ -1,12 +1,12 @@
 """Pods that ask for a part of a GPU, as the API server shows them before it creates them: they get the
-library that keeps their limits, or are refused."""
+library that keeps their limits, and nothing that others wrote in our name, or are refused."""
 
 import base64
 import copy
 import json
 from typing import Any
 
-from pliant.engines.kube.names import AGENT
+from pliant.engines.kube.names import AGENT, OURS
 from pliant.engines.kube.offers import contradiction, part_of
 from pliant.engines.kube.pods import GPU_RESOURCE, MAIN
 from pliant.engines.kube.worn import WORN, wear
@@ -44,22 +44,32 @@ def _refusal(pod: Json, scheduler: str, image: str) -> str:
 
 
 def _changes(pod: Json, scheduler: str, image: str, kept: bool) -> list[Json]:
-    """As a JSON patch; nothing for a pod that has all."""
-    spec = copy.deepcopy(pod["spec"])
-    if part_of(_notes(pod, scheduler)) is None or any(
-        each["name"] == WORN for each in spec.get("volumes", ())
-    ):
+    """As a JSON patch; nothing for a pod that has all. Only its limits' keeper is known so early: whatever
+    else is said in our name, somebody else has written."""
+    spec, notes = copy.deepcopy(pod["spec"]), _notes(pod, scheduler)
+    if part_of(notes) is None:
         return []
+    mine = {AGENT: "true"} if kept else {}
+    said = {name: value for name, value in notes.items() if name.startswith(OURS)}
+    written: list[Json] = [_on(name, "remove") for name in sorted(said.keys() - mine.keys())]
+    written += [_on(name, "add", value=value) for name, value in mine.items() if said.get(name) != value]
+    if any(each["name"] == WORN for each in spec.get("volumes", ())):
+        return written
     names = [each["name"] for each in spec["containers"]]
     at = names.index(MAIN) if MAIN in names else 0
     main = spec["containers"][at]
     wear(spec, main, image, kept)
     container = f"/spec/containers/{at}"
-    mark = [{"op": "add", "path": f"/metadata/annotations/{AGENT.replace('/', '~1')}", "value": "true"}]
     return [
-        *(mark if kept else ()),
+        *written,
         {"op": "add", "path": f"{container}/env", "value": main["env"]},
         {"op": "add", "path": f"{container}/volumeMounts", "value": main["volumeMounts"]},
         {"op": "add", "path": "/spec/initContainers", "value": spec["initContainers"]},
         {"op": "add", "path": "/spec/volumes", "value": spec["volumes"]},
     ]
+
+
+def _on(note: str, op: str, **more: str) -> Json:
+    """A change of that annotation."""
+    name = note.replace("~", "~0").replace("/", "~1")
+    return {"op": op, "path": f"/metadata/annotations/{name}", **more}

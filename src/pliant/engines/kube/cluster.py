@@ -1,5 +1,7 @@
 """What we ask of the API server: each change names the uid of what it is about."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +12,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 from lightkube import ApiError, Client
 from lightkube.core.dictmixin import DictMixin
-from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import (
     Event,
     Namespace,
@@ -24,21 +25,13 @@ from lightkube.resources.core_v1 import (
 )
 from lightkube.types import PatchType
 
-from pliant.control.ports import StaleEpoch
-from pliant.engines.kube.names import (
-    ATTEMPT,
-    CLUSTER,
-    DEVICES,
-    FINALIZER,
-    GPU_CONF,
-    GPUS,
-    WORKLOAD,
-    lease_name,
-)
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, DEVICES, FINALIZER, GPU_CONF, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=DictMixin)
@@ -60,6 +53,26 @@ def made(kind: type[M], body: Mapping[str, Any]) -> M:
 def status_of(error: ApiError) -> int:
     return error.status.code or 0
 
+
+Owner = Mapping[str, Any]
+"""A reference to an object in the same namespace: what has it is deleted with that object."""
+
+
+def owned(owner: Owner | None) -> dict[str, Any]:
+    """What metadata say of it."""
+    return {} if owner is None else {"ownerReferences": [dict(owner)]}
+
+
+BUDGET = "DisruptionBudget"
+"""Why an eviction is refused."""
+
+AGAIN = 30.0
+"""Seconds until that is told again."""
+
+WAITS = (
+    "pod %s/%s is not stopped yet: %s. The cure: `kubectl edit poddisruptionbudget --namespace %s`, or "
+    "`kubectl delete pod --namespace %s %s`, which asks no budget."
+)
 
 TERMINATING = "NamespaceTerminating"
 """Why nothing can be created in a namespace."""
@@ -85,6 +98,7 @@ class Cluster:
 
     def __init__(self, client: Client, name: str) -> None:
         self.client, self.name = client, name
+        self._told: dict[str, float] = {}  # uid -> when it is told again that a budget keeps it, monotonic s
 
     # ---- pods ----
 
@@ -164,13 +178,7 @@ class Cluster:
         return replace(ours, node=place.node, devices=devices, conf=conf)
 
     def annotate(self, pod: Seen, notes: Mapping[str, str]) -> None:
-        change = {"metadata": {"uid": pod.uid, "annotations": dict(notes)}}
-        self._unless_past(
-            lambda: self.client.patch(
-                Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
-            ),
-            pod,
-        )
+        self._change(pod, {"annotations": dict(notes)})
 
     def resize(self, pod: Seen, cpu: int, memory: int) -> None:
         """Have its main container ask for that. A limit that somebody has set on it moves along.
@@ -272,27 +280,39 @@ class Cluster:
             self._unless_past(lambda: self.client.create(eviction, pod.name, namespace=pod.namespace), pod)
         except ApiError as error:
             if status_of(error) == 429:
+                self._tell(pod, error)
                 return False
             raise
+        self._told.pop(pod.uid, None)
         return True
+
+    def _tell(self, pod: Seen, error: ApiError) -> None:
+        """Which budget keeps it; an API server that is only busy is not worth a word."""
+        details = error.status.details
+        said = [each.message for each in (details and details.causes) or [] if each.reason == BUDGET]
+        if said and self._told.get(pod.uid, 0.0) < time.monotonic():
+            self._told[pod.uid] = time.monotonic() + AGAIN
+            why = said[0] or ""
+            log.warning(
+                WAITS, pod.namespace, pod.name, why.rstrip("."), pod.namespace, pod.namespace, pod.name
+            )
 
     def release(self, pod: Seen) -> None:
         """Its end is recorded: the cluster may forget it."""
         if FINALIZER in pod.finalizers:
             rest = [each for each in pod.finalizers if each != FINALIZER]
-            change = {"metadata": {"uid": pod.uid, "finalizers": rest}}
-            self._unless_past(
-                lambda: self.client.patch(
-                    Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
-                ),
-                pod,
-            )
+            self._change(pod, {"finalizers": rest})
 
     def remove(self, pod: Seen) -> None:
         """Nothing of it lives: it goes, with its logs. Raises Refused if it may not go yet."""
         if not pod.deleting and not self.evict(pod, 0):
             raise Refused(f"pod {pod.name} cannot be evicted yet", later=True)
         self.release(pod)
+
+    def _change(self, pod: Seen, metadata: Mapping[str, Any]) -> None:
+        change, where = {"metadata": {"uid": pod.uid, **metadata}}, pod.namespace
+        patch = partial(self.client.patch, Pod, pod.name, change, namespace=where)
+        self._unless_past(lambda: patch(patch_type=PatchType.MERGE), pod)
 
     def _unless_past(self, call: Callable[[], object], pod: Seen | None = None) -> None:
         """`pod`: a conflict about one that is still there is raised, so that it is tried again."""
@@ -312,12 +332,13 @@ class Cluster:
         data: Mapping[str, str],
         namespace: str | None = None,
         *,
+        owner: Owner | None = None,
         renew: bool = True,
     ) -> None:
         """In a secret; with `renew` it replaces what was there."""
         namespace = namespace or self.client.namespace
         labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
-        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        metadata = {"name": name, "namespace": namespace, "labels": labels} | owned(owner)
         secret = made(Secret, {"metadata": metadata, "stringData": dict(data)})
         try:
             self.client.create(secret)
@@ -347,7 +368,7 @@ class Cluster:
 
     # ---- pods that find one another ----
 
-    def introduce(self, name: str, workload: str, namespace: str) -> None:
+    def introduce(self, name: str, workload: str, namespace: str, owner: Owner | None) -> None:
         """A service without an address of its own: each pod of that workload that names it as its subdomain
         is known as `<hostname>.<name>` in that namespace, from the moment it has an address."""
         labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
@@ -356,7 +377,7 @@ class Cluster:
             "publishNotReadyAddresses": True,
             "selector": {CLUSTER: self.name, WORKLOAD: workload},
         }
-        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        metadata = {"name": name, "namespace": namespace, "labels": labels} | owned(owner)
         try:
             self.client.create(made(Service, {"metadata": metadata, "spec": spec}))
         except ApiError as error:
@@ -366,34 +387,3 @@ class Cluster:
     def part(self, name: str, namespace: str) -> None:
         """What `introduce` made is no longer needed."""
         missing(lambda: self.client.delete(Service, name, namespace=namespace))
-
-    # ---- who leads ----
-
-    def mark(self, namespace: str, name: str, label: str) -> None:
-        """That pod alone of its namespace has the label from now on."""
-        for pod in self.client.list(Pod, namespace=namespace, labels={label: "true"}):
-            other = pod.metadata.name if pod.metadata is not None else None
-            if other and other != name:
-                change: dict[str, Any] = {"metadata": {"labels": {label: None}}}
-                missing(partial(self.client.patch, Pod, other, change, namespace=namespace))
-        self.client.patch(Pod, name, {"metadata": {"labels": {label: "true"}}}, namespace=namespace)
-
-    def raise_epoch(self, epoch: int) -> None:
-        """Raises StaleEpoch if a higher one was here."""
-        name = lease_name(self.name)
-        while True:
-            lease = missing(lambda: self.client.get(Lease, name))
-            spec = {"holderIdentity": "pliant", "leaseTransitions": epoch}
-            try:
-                if lease is None or lease.spec is None:
-                    self.client.create(made(Lease, {"metadata": {"name": name}, "spec": spec}))
-                    return
-                leads = lease.spec.leaseTransitions or 0
-                if leads > epoch:
-                    raise StaleEpoch(f"epoch {epoch} is over: {leads} leads")
-                lease.spec.leaseTransitions = epoch
-                self.client.replace(lease)
-                return
-            except ApiError as error:
-                if status_of(error) != 409:
-                    raise

@@ -17,11 +17,13 @@ from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.afar import Afar
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
+from pliant.engines.kube.leading import raise_epoch
 from pliant.engines.kube.lent import Shared
 from pliant.engines.kube.machines import Machines
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
+from pliant.engines.kube.owners import Owners
 from pliant.engines.kube.parts import Parts, in_parts, use_of
 from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
 from pliant.engines.kube.runs import ByWorkload, Run, Steps, shared
@@ -68,7 +70,7 @@ class KubeEngine(Afar):
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self.tunnels = PodTunnels(client, self._pod)
-        self._secrets = SealedSecrets(self._cluster)
+        self._secrets, self.owners = SealedSecrets(self._cluster), Owners(self._cluster)
         self._clock, self._project_name = clock, project_name
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
         self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
@@ -76,13 +78,12 @@ class KubeEngine(Afar):
         self._book = NodeBook(self._report, self._scheduled, self._ours, self.name)
         self._parts = parts = Parts(self._cluster, sharing, self._shared, self._gpu_memory)
         self._forgotten: set[str] = set()  # workloads
-        self._epoch = 0
         self._sink: Sink = lambda fact: None
-        self._closed = threading.Event()
+        self._epoch, self._closed = 0, threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._machines = Machines(client, self._book, self._lock, self._lose, nodes)
         self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
-        means = (self._cluster, self._secrets, self._report, clock, project_name)
+        means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name)
         self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None
         self.trouble = lambda: trouble_of((self._pod_watch, self._machines.nodes), self._queue)
@@ -117,7 +118,7 @@ class KubeEngine(Afar):
             raise Unreachable(f"the cluster does not let us in: {error}. Try `kubectl get nodes`.") from error
 
     def _adopt(self, known: Iterable[Attempt]) -> None:
-        self._cluster.raise_epoch(self._epoch)
+        raise_epoch(self._cluster, self._epoch)
         for attempt in known:
             if attempt.exit is None:
                 grace, began = None if attempt.stop_ordered is None else 0, attempt.started is not None

@@ -15,17 +15,21 @@ from pliant.control.service import Service
 from pliant.control.submit.submission import Submission
 from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.control.usecases.tenancy import DEFAULT
+from pliant.engines.kube.names import WORKLOAD as WORKLOAD_ID
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.quantities import bytes_of, millicores_of
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.origin import Origin
 from pliant.model.quantity import parse_duration, plain
 from pliant.model.tenancy import UNLIMITED
-from pliant.model.workload import Desired, Kind, Launch, Phase
+from pliant.model.workload import Desired, Kind, Launch, Phase, Workload
 
 GROUP, VERSION = "pliant.dev", "v1alpha1"
 USER = "kubectl"
 """Who did, in the history of rows, what an object on the cluster says."""
+
+FINALIZER = f"{GROUP}/row"
+"""Keeps an object that was deleted until its row is gone."""
 
 Json = Mapping[str, Any]
 
@@ -49,8 +53,12 @@ class Sort(Protocol):
     def apply(self, namespace: str, name: str, spec: Json, status: Json) -> None:
         """Raises Refused."""
 
-    def delete(self, namespace: str, name: str) -> None:
-        """The object is going. Raises Refused."""
+    def delete(self, namespace: str, name: str, body: Json) -> bool:
+        """The object is going; True once nothing is left of its row. Raises Refused."""
+
+    def made(self, namespace: str, name: str) -> Json | None:
+        """What the metadata of an object without a spec say beside its name; None: the row is ending, and no
+        object is made for it."""
 
     def release(self, namespace: str, name: str) -> None:
         """The object has gone, and its row is still needed."""
@@ -104,13 +112,18 @@ class Queues:
             update = service.update_project if self._projects else service.update_department
             update(view.queue.id, change, USER)
 
-    def delete(self, namespace: str, name: str) -> None:
+    def delete(self, namespace: str, name: str, body: Json) -> bool:
         view = self._view(name)
         if view is not None and view.queue.origin:
             if name == DEFAULT:
-                return self.release(namespace, name)
+                self.release(namespace, name)
+                return True
             drop = self._service.delete_project if self._projects else self._service.delete_department
             drop(view.queue.id, USER, view.queue.origin)
+        return True
+
+    def made(self, namespace: str, name: str) -> Json | None:
+        return {}
 
     def release(self, namespace: str, name: str) -> None:
         update = self._service.update_project if self._projects else self._service.update_department
@@ -169,10 +182,14 @@ class Pools:
 
         act(name, change, USER, resource_of(POOL, name))
 
-    def delete(self, namespace: str, name: str) -> None:
+    def delete(self, namespace: str, name: str, body: Json) -> bool:
         origin = self.owner(namespace, name)
         if origin:
             self._service.delete_pool(name, USER, origin)
+        return True
+
+    def made(self, namespace: str, name: str) -> Json | None:
+        return {}
 
     def release(self, namespace: str, name: str) -> None:
         self._service.update_pool(name, lambda pool: pool, USER, "")
@@ -190,26 +207,24 @@ class Pools:
 
 
 class Works:
-    """Workloads: those of a spec, and, as status alone, all others."""
+    """Workloads: those of a spec, and, as status alone, all others. What is left of one that was deleted
+    shows until it is gone, or another one has its name."""
 
     def __init__(self, service: Service, engine: str) -> None:
         self._service, self._engine = service, engine
         self.kind: Any = WORKLOAD
 
     def rows(self, board: Board) -> Iterator[tuple[tuple[str, str], object]]:
-        for identity in board.workloads:
-            view = board.workloads[identity]
-            if view.workload.desired is not Desired.DELETED:
-                yield (namespace_of(view.project.name), view.workload.name), view
+        for view in sorted(board.workloads.values(), key=_lives):
+            yield (namespace_of(view.project.name), view.workload.name), view
+
+    def _views(self, namespace: str, name: str) -> list[WorkloadView]:
+        """Those of that name: first all that are ending, last the one that has the name now."""
+        named = (view for view in self._service.board.workloads.values() if view.workload.name == name)
+        return sorted((it for it in named if namespace_of(it.project.name) == namespace), key=_lives)
 
     def _view(self, namespace: str, name: str) -> WorkloadView | None:
-        board = self._service.board
-        for view in board.projects.values():
-            if namespace_of(view.queue.name) == namespace:
-                found = board.named(view.queue.id, name)
-                gone = found is None or found.workload.desired is Desired.DELETED
-                return None if gone else found
-        return None
+        return next(reversed(self._views(namespace, name)), None)
 
     def owner(self, namespace: str, name: str) -> str | None:
         view = self._view(namespace, name)
@@ -222,7 +237,8 @@ class Works:
         return Origin(self._engine, f"Workload.{GROUP}", namespace, name, makes=False)
 
     def apply(self, namespace: str, name: str, spec: Json, status: Json) -> None:
-        if self.owner(namespace, name) == resource_of(WORKLOAD, name):
+        view = self._view(namespace, name)
+        if view is not None and _lives(view) and view.workload.origin == self._origin(namespace, name):
             return
         if status.get("phase") in (Phase.COMPLETED, Phase.FAILED):
             return  # it has ended, and its row was forgotten: it does not run again
@@ -250,10 +266,25 @@ class Works:
         )
         self._service.submit(self._service.check(ask), USER)
 
-    def delete(self, namespace: str, name: str) -> None:
+    def delete(self, namespace: str, name: str, body: Json) -> bool:
+        """The name alone is not enough: another workload may have it by now."""
+        origin = self._origin(namespace, name) if "spec" in body else None
+        identity = identity_of(body)
+        mine = (
+            view
+            for view in self._views(namespace, name)
+            if view.workload.origin == origin and (origin is not None or view.workload.id == identity)
+        )
+        view = next(mine, None)
+        if view is not None and _lives(view):
+            self._service.delete(view.workload.id, USER, origin=origin)
+        return view is None
+
+    def made(self, namespace: str, name: str) -> Json | None:
         view = self._view(namespace, name)
-        if view is not None and view.workload.origin == self._origin(namespace, name):
-            self._service.delete(view.workload.id, USER, origin=view.workload.origin)
+        if view is None or not _lives(view):
+            return None
+        return made_of(view.workload)
 
     def release(self, namespace: str, name: str) -> None:
         """What kubectl has deleted is deleted."""
@@ -283,6 +314,22 @@ class Works:
         if view.reason is None or not (view.lacks or view.workload.held):
             return ""
         return view.reason.seen_by(partial(eq, view.project.id)).text(self._service.now())
+
+
+def _lives(view: WorkloadView) -> bool:
+    return view.workload.desired is not Desired.DELETED
+
+
+def made_of(row: Workload) -> dict[str, Any]:
+    """What the metadata of its object say beside the name. What others made, they delete: it shows only."""
+    labels = {"labels": {WORKLOAD_ID: row.id}}
+    return labels if row.origin is not None else {**labels, "finalizers": [FINALIZER]}
+
+
+def identity_of(body: Json) -> str:
+    """Which workload an object without a spec shows, or was made for."""
+    labels = body["metadata"].get("labels") or {} if "metadata" in body else {}
+    return str(body.get("status", {}).get("id") or labels.get(WORKLOAD_ID, ""))
 
 
 def quota_of(pool: Json) -> QuotaChange:

@@ -23,10 +23,12 @@ def kube_service(kubeconfig: str, cluster: str, service: "Service", engine: Engi
     if not kubeconfig:
         return lambda: None
     from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.engine import KubeEngine
     from pliant.engines.kube.reports import Reports
     from pliant.engines.kube.resources import Resources
 
-    found = Resources(_connected(kubeconfig, Connection), cluster, service, engine.name)
+    assert isinstance(engine, KubeEngine)
+    found = Resources(_connected(kubeconfig, Connection), cluster, service, engine.name, engine.owners)
     heard = Reports(engine, service)
     found.start()
     heard.start()

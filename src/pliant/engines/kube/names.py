@@ -10,6 +10,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 PREFIX = "runai-"
 """Of the namespace of a project."""
 
+OURS = "pliant/"
+"""Begins the names of annotations that we write on pods, and nobody else."""
+
 CLUSTER = "pliant/cluster"
 """Label: whose a pod is. Several servers may use one cluster; the pods of the others are foreign to each."""
 
@@ -39,13 +42,17 @@ FINALIZER = "pliant/recorded"
 never was from one that ran and vanished, and an attempt could be started twice."""
 
 
+_DIGEST = re.compile(r"-[0-9a-f]{10}$")
+
+
 def namespace_of(project: str) -> str:
     """Of the project of that name; no two have one together."""
     if project == "default":
         return "default"
     plain = _label(project, 57)
     digest = hashlib.sha256(project.encode()).hexdigest()[:10]
-    return f"{PREFIX}{plain if plain == project else f'{plain[:46]}-{digest}'}"
+    as_it_stands = plain == project and not _DIGEST.search(plain)  # else it could be that of another project
+    return f"{PREFIX}{plain if as_it_stands else f'{plain[:46]}-{digest}'}"
 
 
 def pod_name(cluster: str, attempt: AttemptId, workload: str) -> str:

@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import NodeAffinity, NodeSelectorRequirement, PodS
 from lightkube.models.core_v1 import Toleration as KubeToleration
 from lightkube.resources.core_v1 import Pod
 
-from pliant.engines.kube.names import PREFIX
+from pliant.engines.kube.names import PREFIX, namespace_of
 from pliant.engines.kube.pods import Seen, ms_of
 from pliant.engines.kube.worn import WORN
 from pliant.model.affinity import Affinity, Effect, Operator, Preference, Term, Toleration
@@ -237,7 +237,7 @@ def project_of(namespace: str) -> str:
 
 def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec: PodSpec) -> str:
     named, own = _first(labels, PROJECT), project_of(seen.namespace)
-    if named and seen.namespace.startswith(PREFIX) and named != own:
+    if named and seen.namespace.startswith(PREFIX) and namespace_of(named) != seen.namespace:
         return (
             f"Its label names project {named}, its namespace belongs to project {own}: "
             "leave the label out, or create the pod in another namespace."

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightkube import Client
 
-from pliant.control.fractions import Held, How, Sharing, TaskUse
+from pliant.control.fractions import Enforcement, How, Sharing, TaskUse
 from pliant.engines.kube.agents import Agents, mounts
 from pliant.engines.kube.cluster import Cluster, Refused, missing
 from pliant.engines.kube.lent import GRACE, INSIDE, Lent, Shared
@@ -47,11 +47,11 @@ BUDGET = 1.0
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
-HELD = Held(
+HELD = Enforcement(
     How.COOPERATIVE,
     "a library in the pod keeps the limit; programs that bypass it are not detected on a cluster",
 )
-WATCHED = Held(
+WATCHED = Enforcement(
     How.COOPERATIVE,
     "a library in the pod keeps the limit; the agent of its node reports programs that bypass it",
 )

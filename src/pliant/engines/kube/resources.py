@@ -21,25 +21,31 @@ from pliant.control.errors import Refused
 from pliant.control.service import Service
 from pliant.engines.kube.cluster import TERMINATING, Cluster, causes, missing, status_of
 from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.kinds import GROUP, USER, VERSION, Pools, Queues, Sort, Works, resource_of
-from pliant.engines.kube.names import CLUSTER, MANAGED_BY
+from pliant.engines.kube.kinds import (
+    FINALIZER,
+    GROUP,
+    USER,
+    VERSION,
+    Pools,
+    Queues,
+    Sort,
+    Works,
+    resource_of,
+)
+from pliant.engines.kube.leading import mark
+from pliant.engines.kube.names import CLUSTER
+from pliant.engines.kube.owners import ABSENT, Owners, body_of
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.priority import PriorityClass
 
 log = logging.getLogger(__name__)
 
-FINALIZER = f"{GROUP}/row"
-"""Keeps an object that was deleted until its row is gone."""
-
 LOOK = 0.5
 """Seconds between two looks at what has changed on the server."""
 
 AGAIN = 5.0
 """Seconds after which an object that was refused is tried again."""
-
-ABSENT = 15.0
-"""Seconds between two looks for the definitions, where they are not installed."""
 
 RATE = 50
 """Objects that are written in a second at most: the pods of workloads come first."""
@@ -55,9 +61,11 @@ Key = tuple[str, str, str]  # kind, namespace, name
 class Resources:
     """Of one server that leads."""
 
-    def __init__(self, connection: Connection, cluster: str, service: Service, engine: str) -> None:
-        """The connection is its own from now on."""
-        self._connection, self._service = connection, service
+    def __init__(
+        self, connection: Connection, cluster: str, service: Service, engine: str, owners: Owners
+    ) -> None:
+        """The connection is its own from now on. `owners` are told what becomes of workloads' objects."""
+        self._connection, self._service, self._owners = connection, service, owners
         self._cluster = Cluster(connection.client, cluster)
         self._sorts: dict[str, Sort] = {
             "Department": Queues(service, projects=False),
@@ -67,6 +75,7 @@ class Resources:
         }
         self._objects: dict[Key, dict[str, Any]] = {}
         self._rows: dict[Key, object] = {}
+        self._left: set[Key] = set()  # those of other servers, told once each
         self._due = 0.0  # when the next object may be written
         self._closed = threading.Event()
         self._followers = [
@@ -128,7 +137,7 @@ class Resources:
         name, namespace = os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE")
         while name and namespace and not self._closed.is_set():
             try:
-                self._cluster.mark(namespace, name, LEADS)
+                mark(self._cluster, namespace, name, LEADS)
                 return
             except HTTPError as error:
                 log.warning("pod %s cannot be marked as the one that leads: %s", name, error)
@@ -155,6 +164,8 @@ class Resources:
         there = dict(_read(kind, each) for each in found)
         gone = [key for key in list(self._objects) if key[0] == kind and key not in there]
         self._objects.update(there)
+        if kind == "Workload":
+            self._owners.listed(there.values())
         for key in gone:
             self._objects.pop(key, None)
         if self._queue is not None:
@@ -167,6 +178,8 @@ class Resources:
             self._objects[key] = body
         else:
             self._objects.pop(key, None)
+        if kind == "Workload":
+            self._owners.changed(there, body)
         if self._queue is not None:
             self._queue.add(key)
 
@@ -202,11 +215,17 @@ class Resources:
                 return self._leaving(sort, kind, body)
             if "spec" in body:
                 return self._apply(sort, kind, body)
+            whose = body["metadata"].get("labels", {}).get(CLUSTER, "")
             if sort.owner(namespace, name) is None:
-                if body["metadata"].get("labels", {}).get(CLUSTER) == self._cluster.name:
+                if whose == self._cluster.name:
                     self._pace()
                     self._delete(sort, namespace, name)
                 return None
+            if kind == "Workload" and whose not in ("", self._cluster.name):
+                self._leave(kind, namespace, name, whose)
+                return None
+            if whose and FINALIZER in (sort.made(namespace, name) or {}).get("finalizers", ()):
+                self._keep(sort, body)
             self._show(sort, kind, body, True, "Shown", "It was made with Pliant and is changed there.")
         except ApiError as error:
             if status_of(error) not in (404, 409):
@@ -220,14 +239,15 @@ class Resources:
             return None
         if owner:  # its finalizer was taken away by hand: the row is to go
             try:
-                sort.delete(namespace, name)
+                sort.delete(namespace, name, {"spec": {}})
             except Refused as error:
                 log.warning("%s %s stays on the server: %s", kind, name, error)
                 sort.release(namespace, name)
             return None
-        labels = {MANAGED_BY: "pliant", CLUSTER: self._cluster.name}
-        metadata = {"name": name, "labels": labels, **({"namespace": namespace} if namespace else {})}
-        body = sort.kind({"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata})
+        more = sort.made(namespace, name)
+        if more is None:
+            return None
+        body = sort.kind(body_of(self._cluster.name, namespace, name, more, kind))
         self._pace()
         try:
             made = self._cluster.client.create(body)
@@ -246,9 +266,7 @@ class Resources:
     def _apply(self, sort: Sort, kind: str, body: dict[str, Any]) -> float | None:
         metadata = body["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        if FINALIZER not in metadata.get("finalizers", ()):
-            finalizers = [*metadata.get("finalizers", ()), FINALIZER]
-            self._patch(sort, body, {"metadata": {"uid": metadata["uid"], "finalizers": finalizers}})
+        self._keep(sort, body)
         try:
             sort.apply(namespace, name, body["spec"], body.get("status", {}))
         except Refused as error:
@@ -261,14 +279,40 @@ class Resources:
         metadata = body["metadata"]
         if FINALIZER not in metadata.get("finalizers", ()):
             return None
-        try:
-            sort.delete(metadata.get("namespace", ""), metadata["name"])
-        except Refused as error:
-            self._refused(sort, kind, body, error)
-            return AGAIN
-        rest = [each for each in metadata["finalizers"] if each != FINALIZER]
-        self._patch(sort, body, {"metadata": {"uid": metadata["uid"], "finalizers": rest}})
+        namespace = metadata.get("namespace", "")
+        shows = kind == "Workload" and "spec" not in body
+        # What goes with its namespace was not asked to go: it is made again where its pods are.
+        if not (shows and self._namespace(namespace)[1] == TERMINATING):
+            try:
+                gone = sort.delete(namespace, metadata["name"], body)
+            except Refused as error:
+                self._refused(sort, kind, body, error)
+                return AGAIN
+            if not gone:
+                return AGAIN  # or sooner: rows tell when the last of that name is gone
+        self._finalizers(sort, body, [each for each in metadata["finalizers"] if each != FINALIZER])
         return None
+
+    def _keep(self, sort: Sort, body: dict[str, Any]) -> None:
+        there = body["metadata"].get("finalizers", ())
+        if FINALIZER not in there:
+            self._finalizers(sort, body, [*there, FINALIZER])
+
+    def _finalizers(self, sort: Sort, body: dict[str, Any], names: Sequence[str]) -> None:
+        """Others have some of their own there."""
+        metadata = body["metadata"]
+        same = {name: metadata[name] for name in ("uid", "resourceVersion")}
+        self._patch(sort, body, {"metadata": {**same, "finalizers": names}})
+
+    def _leave(self, kind: str, namespace: str, name: str, whose: str) -> None:
+        """It shows a workload of another server."""
+        if (kind, namespace, name) not in self._left:
+            self._left.add((kind, namespace, name))
+            log.warning(
+                "%s %s/%s is not shown: an object of server %s has its name; if there is no such server, "
+                "`kubectl delete workloads.pliant.dev --namespace %s %s`",
+                *(kind, namespace, name, whose, namespace, name),
+            )
 
     def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> None:
         reason = "".join(word.capitalize() for word in error.code.split("-"))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pliant.control.ports import Sink
-from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.cluster import Cluster, Refused, owned
 from pliant.engines.kube.lent import Shared
 from pliant.engines.kube.names import namespace_of
+from pliant.engines.kube.owners import Owners
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
 from pliant.engines.kube.variables import SealedSecrets
@@ -109,6 +110,7 @@ class Steps:
         self,
         cluster: Cluster,
         secrets: SealedSecrets,
+        owners: Owners,
         sink: Sink,
         clock: Callable[[], int],
         project_name: Callable[[str], str],
@@ -120,6 +122,7 @@ class Steps:
         """`lock` is held by anyone who sets `Run.pod`. `images`: what is pulled for which name."""
         self._waiting, self._parts, self._images = waiting, parts, images
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
+        self._owners = owners
         self._project_name, self._lock = project_name, lock
 
     def take(self, run: Run) -> float | None:
@@ -264,11 +267,13 @@ class Steps:
         workload = order.workload
         project = self._project_name(workload.project)
         namespace = namespace_of(project)
-        secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
+        owner = self._owners.of(workload, namespace)
+        secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace, owner)
         if workload.framework:
-            self._secrets.introduce(workload.id, namespace)
+            self._secrets.introduce(workload.id, namespace, owner)
         document, scheduler = run.document, self._waiting.scheduler
         body = manifest(order, self._cluster.name, scheduler, namespace, project, secret, document)
+        body["metadata"] |= owned(owner)
         main = body["spec"]["containers"][0]
         main["image"] = self._images.get(main["image"], main["image"])
         if parts:

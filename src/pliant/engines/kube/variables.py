@@ -13,7 +13,7 @@ from httpx2 import HTTPError
 from lightkube.resources.core_v1 import Secret
 
 from pliant.control.submit.variables import Sealed
-from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.cluster import Cluster, Owner, Refused
 from pliant.engines.kube.names import WORKLOAD, meeting_name, variables_name
 
 KEY = "launches"
@@ -35,7 +35,7 @@ class SealedSecrets:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._introduced: set[str] = set()  # workloads; what is lost with this object is only done once more
+        self._introduced: dict[str, Owner | None] = {}  # by workload; what is lost is only done once more
 
     @_as_os_error()
     def seal(self, workload: str, sealed: Sealed) -> None:
@@ -49,7 +49,7 @@ class SealedSecrets:
     def has(self, workload: str) -> bool:
         return self._cluster.kept(variables_name(workload)) is not None
 
-    def bring(self, workload: str, group: str, namespace: str) -> str:
+    def bring(self, workload: str, group: str, namespace: str, owner: Owner | None = None) -> str:
         """The name of a secret in that namespace with the variables of that group; empty if it has none."""
         kept = self._cluster.kept(variables_name(workload))
         if kept is None:
@@ -61,20 +61,24 @@ class SealedSecrets:
         if bad := [name for name in values if not NAME.fullmatch(name)]:
             raise Refused(f"{bad[0]!r} cannot be the name of an environment variable on a cluster")
         name = f"{variables_name(workload)}-{group}"[:63].rstrip("-")
-        self._cluster.keep(name, workload, values, namespace)
+        self._cluster.keep(name, workload, values, namespace, owner=owner)
         return name
 
-    def introduce(self, workload: str, namespace: str) -> None:
-        """Let the pods of that workload find one another there, and have a word that only they know."""
-        if workload in self._introduced:
+    def introduce(self, workload: str, namespace: str, owner: Owner | None = None) -> None:
+        """Let the pods of that workload find one another there, and have a word that only they know. What
+        another owner had goes with that one, and its pods too."""
+        renew = workload in self._introduced
+        if renew and self._introduced[workload] == owner:
             return
         name, word = meeting_name(workload), secrets.token_urlsafe(32)
-        self._cluster.keep(name, workload, {TOKEN: word}, namespace, renew=False)
-        self._cluster.introduce(name, workload, namespace)
-        self._introduced.add(workload)
+        if renew:
+            self._cluster.part(name, namespace)
+        self._cluster.keep(name, workload, {TOKEN: word}, namespace, owner=owner, renew=renew)
+        self._cluster.introduce(name, workload, namespace, owner)
+        self._introduced[workload] = owner
 
     def forget(self, workload: str) -> None:
-        self._introduced.discard(workload)
+        self._introduced.pop(workload, None)
         for secret in self._cluster.secrets(workload):
             self._drop(secret)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pliant.control.fractions import Fractions, HandedOut, Held, How
+from pliant.control.fractions import Enforcement, Fractions, HandedOut, How
 from pliant.control.ports import Halt
 from pliant.control.submit.variables import Variables
 from pliant.engines.local.distributed import files
@@ -74,7 +74,7 @@ class Attempts:
         try:
             folder = self._layout.make(attempt)
             if folder.claimed:
-                self._settle(attempt, folder)
+                self._resume(attempt, folder)
                 return
             self._end_earlier(attempt)
             what, env = self._prepare(order, folder)
@@ -115,7 +115,7 @@ class Attempts:
         elif trouble:
             self._refuse(attempt, trouble)
         else:  # claimed by another server
-            self._settle(attempt, folder)
+            self._resume(attempt, folder)
 
     def stop(self, order: Stop) -> None:
         attempt = order.attempt
@@ -132,7 +132,7 @@ class Attempts:
         if not folder.claimed:
             self._close_off(attempt, Exit(at=self._clock(), stopped=True))
             return
-        self._living.settle(attempt, folder)
+        self._living.resume(attempt, folder)
         if attempt not in self._living:
             return
         self._living.signal(attempt)
@@ -210,15 +210,15 @@ class Attempts:
         if rebooted:
             self._living.finish(attempt)
         else:
-            self._settle(attempt, folder)
+            self._resume(attempt, folder)
 
-    def _settle(self, attempt: AttemptId, folder: Folder) -> None:
+    def _resume(self, attempt: AttemptId, folder: Folder) -> None:
         """It was claimed before; what it holds of GPUs, if it lives, is watched from now on."""
         order = read_json(folder / "order.json") or {}
         if (said := order.get("enforcement")) and not folder.closed_off() and folder.locked():
-            held, node = Held(How(said["how"]), said["why"]), self._means.node(order["node"])
-            self._means.fractions.adopt(attempt, folder.path, held, node)
-        self._living.settle(attempt, folder)
+            enforcement, node = Enforcement(How(said["how"]), said["why"]), self._means.node(order["node"])
+            self._means.fractions.adopt(attempt, folder.path, enforcement, node)
+        self._living.resume(attempt, folder)
 
     # ---- steps of a start ----
 
@@ -336,7 +336,7 @@ class Attempts:
         try:
             folder = self._layout.make(attempt)
             if not folder.claim(self._claim(attempt)):
-                self._living.settle(attempt, folder)
+                self._living.resume(attempt, folder)
                 return
         except (OSError, ValueError) as error:
             log.warning("the claim of %s, which is not to begin, is not on disk: %s", attempt, error)

@@ -211,7 +211,7 @@ def document(
         "tty": launch.tty,
         "stdin": launch.stdin,
         "variables": sorted(env),
-        "enforcement": {"how": handed.held.how.value, "why": handed.held.why} if handed.held else None,
+        "enforcement": {"how": kept.how.value, "why": kept.why} if (kept := handed.enforcement) else None,
         "read_only": str(handed.read_only) if handed.read_only else None,
     }, env
 

@@ -100,7 +100,7 @@ class Living:
         It may have one all the same, if who was to start it died before it could say so.
         """
         self._errors[attempt] = error
-        self.settle(attempt, folder)
+        self.resume(attempt, folder)
 
     def confirm(self, attempt: AttemptId, answer: int) -> None:
         """Wait for the word of an added supervisor, pass it on, and watch."""
@@ -111,7 +111,7 @@ class Living:
             self._errors[attempt] = said.removeprefix("error").strip()
         self._watch(attempt)
 
-    def settle(self, attempt: AttemptId, folder: Folder) -> None:
+    def resume(self, attempt: AttemptId, folder: Folder) -> None:
         """Watch a claimed attempt if it lives, report its end otherwise. A lock is taken before a claim."""
         if attempt in self._live:
             return

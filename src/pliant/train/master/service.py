@@ -98,9 +98,9 @@ class Master:
     def _tick(self) -> None:
         while not self._over.wait(0.02 if self.members.dead >= self.members.number else 0.05):
             with self._lock:
-                self._settle()
+                self._advance()
 
-    def _settle(self) -> None:
+    def _advance(self) -> None:
         """What follows from what was heard; wakes those who wait."""
         now = self._clock()
         self.members.tick(now)
@@ -154,7 +154,7 @@ class Master:
         with self._lock:
             if worker in self.members.workers:
                 self.members.line(worker, up, self._clock())
-            self._settle()
+            self._advance()
 
     # -- workers ---------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Master:
             host, pid, step = call.get("host", str), call.get("pid", int), call.get("step", int, -1)
             self.members.register(name, host, pid, step, generation, now)
             self._hear(generation, call.get("told", dict, {}))
-            self._settle()
+            self._advance()
             silence = self.members.times.silence
             return {"silence_ms": silence, "settings": self.settings, "stop": self.stop, "boot": self._boot}
 
@@ -236,7 +236,7 @@ class Master:
             m.ready(name, why, step, number, self._clock(), call.get("leaving", bool, False))
             if why != "join" and number == m.number:
                 self._applied(number, step, {})
-            self._settle()
+            self._advance()
             verdict = m.verdict(name)
             if verdict is None:
                 return None
@@ -326,7 +326,7 @@ class Master:
                 if not fatal
                 else text,
             )
-        self._settle()
+        self._advance()
 
     def _end(self, ok: bool, error: str | None) -> None:
         self.ledger.append("finished" if ok else "failed", {"error": error, "skipped": len(self.quarantined)})
@@ -339,7 +339,7 @@ class Master:
             if done and self.stop is None:
                 self._end(True, None)
             self.members.saved(name)
-            self._settle()
+            self._advance()
             return {}
 
     def _queue(self, what: str) -> Route:
@@ -362,13 +362,13 @@ class Master:
                 self.members.expect(
                     call.get("workers", list), call.get("left_ms", int, 30_000), self._clock()
                 )
-                self._settle()
+                self._advance()
             return {"stop": self.stop}
 
     def _leave(self, call: Call) -> Answer:
         with self._lock:
             self.members.leave(call.get("workers", list), self._clock(), call.get("left_ms", int, 30_000))
-            self._settle()
+            self._advance()
             return {}
 
     def _exited(self, call: Call) -> Answer:
@@ -377,14 +377,14 @@ class Master:
             if code not in (None, 0, 75) and name not in {worker for worker, _ in self.failures}:
                 self._fail(name, f"{name} ended with exit code {code} before it could say why: see its log")
             self.members.gone(name)
-            self._settle()
+            self._advance()
             return {}
 
     def _stop_all(self, call: Call) -> Answer:
         with self._lock:
             self.members.stopping = True
             self.members.leave(list(self.members.workers), self._clock(), 30_000)
-            self._settle()
+            self._advance()
             return {}
 
     def _status(self, _call: Call) -> Answer:

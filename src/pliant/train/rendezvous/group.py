@@ -328,7 +328,7 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.allowed()
         return self.size_now > 1 or self.broken is not None
 
-    def settled(self) -> None:
+    def all_ended(self) -> None:
         """All collectives of this step have ended. Raises GenerationOver if one was broken off.
 
         On a GPU a collective is only in a queue when `finish` returns: read what it has summed before this.

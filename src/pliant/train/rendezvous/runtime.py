@@ -68,7 +68,7 @@ class Runtime:
             self.line.register()
             self.line.start()
 
-    def settle(self, settings: dict[str, Any]) -> None:
+    def agree(self, settings: dict[str, Any]) -> None:
         """Agree on what is trained. Raises Refused if this worker runs something else."""
         if self.line is not None:
             self.line.settings = settings

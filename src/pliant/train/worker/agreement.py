@@ -56,7 +56,7 @@ class Agreement:
         for work in self._works:
             self._group.finish(work)
         change, counted, skipped, overflow, *losses = self._vector.tolist()
-        self._group.settled()
+        self._group.all_ended()
         if self._buffers:
             self._trained.unpack_buffers(self._buffers)
         loss = sum(losses) / counted if counted else None

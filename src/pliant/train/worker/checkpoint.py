@@ -36,9 +36,9 @@ class Checkpoints:
         self, step: int, state: dict[str, Any], meta: dict[str, Any], *, wait: bool = True
     ) -> str | None:
         """Copy the state, then write it beside the training; the caller waits for the copy, and for the one
-        before it. Returns what `settle` says of that one. With `wait`, raises BadCheckpoint if this one
+        before it. Returns what `wait` says of that one. With `wait`, raises BadCheckpoint if this one
         fails."""
-        trouble = self.settle()
+        trouble = self.wait()
         tensors: list[torch.Tensor] = []
         tree = pack(state, tensors)
         copies = {str(i): t.detach().to("cpu", copy=True).contiguous() for i, t in enumerate(tensors)}
@@ -53,7 +53,7 @@ class Checkpoints:
             self._raise()
         return trouble
 
-    def settle(self) -> str | None:
+    def wait(self) -> str | None:
         """Wait for what is being written, then `look`."""
         if self._writer is not None:
             self._writer.join()
@@ -78,7 +78,7 @@ class Checkpoints:
             save(target, tensors, manifest)
             for old in self.found()[self.keep :]:
                 shutil.rmtree(old, ignore_errors=True)
-        except BaseException as error:  # noqa: BLE001 - raised in the training thread: see look and settle
+        except BaseException as error:  # noqa: BLE001 - raised in the training thread: see look and wait
             self._error = error
 
     # -- reading ---------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Evaluation:
                     "job.gather() brings values together for a metric: evaluation(..., metric=f)"
                 )
             found |= {name: float(value) for name, value in self._metric(whole).items()}
-        runtime.group.settled()
+        runtime.group.all_ended()
         return found
 
 

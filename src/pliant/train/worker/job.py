@@ -253,7 +253,7 @@ class Job:
             raise BadSettings(f"A job has at least one epoch, not {count}")
         each = self.settings["steps_per_epoch"]
         self.settings |= {"epochs": count, "steps_total": count * each}
-        self._runtime.settle(self.settings)
+        self._runtime.agree(self.settings)
         before = -1
         while True:
             loop.gather()
@@ -354,7 +354,7 @@ class Job:
         """Leave the job now, as if the process had died."""
         if self._loop.reader is not None:
             self._loop.reader.close()
-        self._loop.keeper.settle()
+        self._loop.keeper.wait()
         self._runtime.close()
 
 

@@ -93,10 +93,10 @@ class Keeper:
         load(state)
         return int(manifest["step"]), path.name
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for what is being written. Raises BadCheckpoint if it failed and the next one would, too."""
         if self._store is not None:
-            self._store.settle()
+            self._store.wait()
 
 
 def weights(folder: str | Path) -> tuple[dict[str, torch.Tensor], State]:

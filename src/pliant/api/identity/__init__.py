@@ -1,0 +1,1 @@
+"""Who asks, and how they show it."""

@@ -1,0 +1,1 @@
+"""Routes about people and programs, and what they may do."""

@@ -1,0 +1,1 @@
+"""Routes about amounts: now, over time, in reports."""

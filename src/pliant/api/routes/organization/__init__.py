@@ -1,0 +1,1 @@
+"""Routes about machines, and about who owns their quota."""

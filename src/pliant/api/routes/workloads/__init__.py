@@ -1,0 +1,1 @@
+"""Routes about workloads: submitted, shown, followed, explained, kept."""
