@@ -70,26 +70,28 @@ OF_PROJECT = "project:"
 """Beginning of an owner that is a project; else it is an account."""
 
 
-@dataclass(frozen=True, slots=True, order=True, init=False)
+# These two and Task are made by thousands in a cycle. So their constructors are written out (mypyc compiles
+# no derived one), and they are not frozen (each assignment in a constructor would be a call).
+# Nothing changes them all the same: tests/house/test_values.py.
+@dataclass(slots=True, order=True, init=False, unsafe_hash=True)
 class Share:
-    """A part of one device."""
+    """A part of one device. Never changed."""
 
     gpu: str  # uuid
     portion: int = GPU  # thousandths of the device
     memory: int = 0  # bytes of it; the whole card's for a whole device
     owner: str = ""  # whose part it is, where nothing holds it to that; empty: it lies beside anybody's
 
-    # Written out, as below: thousands are made in a cycle, and mypyc compiles no constructor that is derived.
     def __init__(self, gpu: str, portion: int = GPU, memory: int = 0, owner: str = "") -> None:
-        object.__setattr__(self, "gpu", gpu)
-        object.__setattr__(self, "portion", portion)
-        object.__setattr__(self, "memory", memory)
-        object.__setattr__(self, "owner", owner)
+        self.gpu = gpu
+        self.portion = portion
+        self.memory = memory
+        self.owner = owner
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Placement:
-    """Where a task sits: one node, shares of its devices (ordered by device index), cores and memory."""
+    """Where a task sits: one node, shares of its devices (ordered by index), cores, memory. Never changed."""
 
     node: str
     shares: tuple[Share, ...] = ()
@@ -97,10 +99,10 @@ class Placement:
     memory: int = 0  # bytes
 
     def __init__(self, node: str, shares: tuple[Share, ...] = (), cpu: int = 0, memory: int = 0) -> None:
-        object.__setattr__(self, "node", node)
-        object.__setattr__(self, "shares", shares)
-        object.__setattr__(self, "cpu", cpu)
-        object.__setattr__(self, "memory", memory)
+        self.node = node
+        self.shares = shares
+        self.cpu = cpu
+        self.memory = memory
 
     @property
     def gpu(self) -> int:

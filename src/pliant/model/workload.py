@@ -271,9 +271,9 @@ TaskKey = tuple[str, str]
 """Workload and name of a task."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Task:
-    """One process or pod of a workload, over all its attempts.
+    """One process or pod of a workload, over all its attempts. Never changed.
 
     `claims` is what the scheduler has given it; `carries` is what its present attempt occupies until its end
     is seen. A device is *releasing* what is carried but no longer claimed, *promised* where a claim waits.
@@ -295,7 +295,7 @@ class Task:
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
-    # Written out, as in machine.py: mypyc compiles no constructor that is derived from the fields.
+    # Written out, and not frozen: see Share.
     def __init__(
         self, workload: str, name: str, group: str, index: int, phase: TaskPhase = TaskPhase.WAITING,
         claims: Placement | None = None, carries: Placement | None = None, attempt: int = 0,
@@ -303,21 +303,21 @@ class Task:
         last_code: int | None = None, ooms: int = 0, retry_at: int | None = None,
         resizes: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "group", group)
-        object.__setattr__(self, "index", index)
-        object.__setattr__(self, "phase", phase)
-        object.__setattr__(self, "claims", claims)
-        object.__setattr__(self, "carries", carries)
-        object.__setattr__(self, "attempt", attempt)
-        object.__setattr__(self, "started", started)
-        object.__setattr__(self, "first_started", first_started)
-        object.__setattr__(self, "failures", failures)
-        object.__setattr__(self, "last_code", last_code)
-        object.__setattr__(self, "ooms", ooms)
-        object.__setattr__(self, "retry_at", retry_at)
-        object.__setattr__(self, "resizes", resizes)
+        self.workload = workload
+        self.name = name
+        self.group = group
+        self.index = index
+        self.phase = phase
+        self.claims = claims
+        self.carries = carries
+        self.attempt = attempt
+        self.started = started
+        self.first_started = first_started
+        self.failures = failures
+        self.last_code = last_code
+        self.ooms = ooms
+        self.retry_at = retry_at
+        self.resizes = resizes
 
     @property
     def key(self) -> TaskKey:

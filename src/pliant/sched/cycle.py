@@ -136,7 +136,8 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
                 failed.add(equivalence)
                 alike = (chunk, *filter(world.asks, order.following()))
                 refusal = cycle.shares.refuse(chunk, pool, adding)
-                cycle.block(choice, Block(chunk, pool, adding, refusal, equivalence), alike)
+                block = Block(chunk, pool, adding, refusal, equivalence)
+                cycle.block(choice, block, {it.workload.id: it for it in alike})
 
 
 def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pliant.model.quantity import Resources
 from pliant.model.reason import Placed
-from pliant.sched.actions.context import Block, Cycle, PoolChoice
+from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.placement.series import Series, chain_of
@@ -24,7 +24,8 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
         order = cycle.order(pool, asking)
         seen: dict[int, Row] = {}  # by id of its batch, which is held: none gets its id
-        while (job := _next(cycle, order, choice, seen, hopeless)) is not None:
+        failed: list[Row] = []  # those of which one got nothing, in that order
+        while (job := _next(cycle, order, pool, seen, hopeless)) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             row = seen[id(order.row)]
@@ -41,30 +42,34 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
                 hopeless[equivalence] = cycle.shares.refuse(chunk, pool, adding)
                 reserving.consider(chunk, pool, adding, hopeless[equivalence])
             row.block = Block(chunk, pool, adding, hopeless[equivalence], equivalence)
-            _block(cycle, order, choice, chunk, row.block)
+            failed.append(row)
+            _refuse(cycle, order, row, chunk)
+        for row in failed:
+            assert row.block is not None
+            cycle.block(choice, row.block, row.refused)
 
 
-def _block(cycle: Cycle, order: Order, choice: PoolChoice, chunk: Chunk, block: Block) -> None:
-    """Remember why this one, and those that are next and alike, got no place."""
-    following = order.following()
-    if not following:
-        cycle.block(choice, block, (chunk,))
-        return
-    ids = [it.workload.id for it in following]
-    cycle.looked_at(ids)
-    cycle.block(choice, block, (chunk, *following), (chunk.workload.id, *ids))
+def _refuse(cycle: Cycle, order: Order, row: "Row", chunk: Chunk) -> None:
+    """This one, and those that are next and alike, get no place."""
+    row.refused[chunk.workload.id] = chunk
+    if following := order.following():
+        ids = [it.workload.id for it in following]
+        row.refused.update(zip(ids, following, strict=True))
+        cycle.looked_at(ids)
 
 
 class Row:
     """What the jobs of a batch have in common."""
 
     __slots__ = (
-        "batch", "block", "bounded", "chain", "equivalence", "gpu", "named", "quota", "series", "tally",
+        "batch", "block", "bounded", "chain", "equivalence", "gpu", "named", "quota", "refused", "series",
+        "tally",
     )  # fmt: skip
 
     def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
         self.batch = batch
         self.block: Block | None = None  # why they got nothing, once one of them did not
+        self.refused: dict[str, Chunk] = {}  # all those, by workload
         project = chunk.workload.project
         self.equivalence = cycle.equivalence(chunk, pool)
         self.bounded = cycle.shares.bounded(chunk, pool)
@@ -82,7 +87,7 @@ class Row:
 def _next(
     cycle: Cycle,
     order: Order,
-    choice: PoolChoice,
+    pool: str,
     seen: dict[int, Row],
     hopeless: dict[Equivalence, Refusal | None],
 ) -> tuple[Chunk, Resources] | None:
@@ -95,7 +100,6 @@ def _next(
     node when the next node is chosen, or the next job is of another kind.
     """
     tasks, positions, blocked, series = cycle.world.tasks, cycle.positions, cycle.blocked, None
-    pool = choice[1]
     names = ("",)  # of the last one's task: most are called alike
     try:
         while (job := order.pop()) is not None:
@@ -107,7 +111,7 @@ def _next(
             if row is None:
                 row = seen[id(batch)] = Row(cycle, batch, chunk, pool)
             if row.block is not None:
-                _block(cycle, order, choice, chunk, row.block)
+                _refuse(cycle, order, row, chunk)
                 continue
             if row.series is not series:
                 if series is not None:

@@ -1,6 +1,6 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
@@ -328,23 +328,20 @@ class Cycle(Destinations):
         quota = self.shares.standing(pool)[project].deserved.gpu
         return -1 if quota >= INFINITE else quota
 
-    def block(
-        self, choice: PoolChoice, block: Block, alike: Sequence[Chunk], ids: Sequence[str] = ()
-    ) -> None:
+    def block(self, choice: PoolChoice, block: Block, alike: dict[str, Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest.
 
-        `ids`: of their workloads.
+        `alike`: by workload; it is kept.
         """
-        failures = self.failures.setdefault(choice, {}).setdefault(block.equivalence, {})
-        blocked, ids = self.blocked, ids or [chunk.workload.id for chunk in alike]
-        if len(ids) > 1:
-            failures.update(zip(ids, alike, strict=True))
-            if blocked.keys().isdisjoint(ids):
-                blocked.update(dict.fromkeys(ids, block))
-                return
+        failures = self.failures.setdefault(choice, {}).setdefault(block.equivalence, alike)
+        if failures is not alike:
+            failures.update(alike)
+        blocked = self.blocked
+        if blocked.keys().isdisjoint(alike):
+            blocked.update(dict.fromkeys(alike, block))
+            return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for wid, chunk in zip(ids, alike, strict=True):
-            failures[wid] = chunk
+        for wid, chunk in alike.items():
             known = blocked.get(wid)
             if known is not None and known is kept:
                 continue

@@ -127,13 +127,13 @@ def key_after(node: NodeState, ask: Ask, count: int) -> Key | None:
 
     Only for whole devices, not spread.
     """
-    look, spare = node.looks_after(count * ask.devices, count * ask.cpu, count * ask.memory)
-    need = ask.memory if look.by_memory else ask.cpu
-    if ask.devices > look.free or need > spare:
+    by_memory, spare = node.scarcer(count * ask.cpu, count * ask.memory)
+    need, free = ask.memory if by_memory else ask.cpu, node.free - count * ask.devices
+    if ask.devices > free or need > spare:
         return None
-    rate = ask.taste.rates[look.by_memory]
-    steps = _growth(look, spare, ask.devices * ask.portion, need, rate) if rate else 0
-    return steps, _rank(look, ask), spare, node.row.name
+    rate, room = ask.taste.rates[by_memory], node.room - count * ask.devices * GPU
+    steps = _growth(room, spare, ask.devices * ask.portion, need, rate) if rate else 0
+    return steps, _packed(node.kind, free, node.usable, ask), spare, node.row.name
 
 
 def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[NodeState]:
@@ -155,7 +155,7 @@ def _first(cls: NodeClass, look: Look, ask: Ask) -> Key | None:
     if ask.spread or entries[0][0] < need or entries[0][0] != entries[-1][0]:
         return next(_row(cls, look, ask), None)
     rate = ask.taste.rates[look.by_memory]
-    steps = _growth(look, entries[0][0], ask.devices * ask.portion, need, rate) if rate else 0
+    steps = _growth(look.room, entries[0][0], ask.devices * ask.portion, need, rate) if rate else 0
     return steps, _rank(look, ask), *entries[0]
 
 
@@ -181,6 +181,8 @@ def _row(cls: NodeClass, look: Look, ask: Ask) -> Iterator[Key]:
 
 def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
     """The key between nodes on which a task would strand equal amounts."""
+    if ask.whole and not ask.spread:
+        return _packed(look.kind, look.free, look.usable, ask)
     spared = look.kind in ask.taste.spared
     if not ask.devices:
         return spared, look.usable > 0
@@ -191,10 +193,15 @@ def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
     return spared, _loss(left, ask), left, look.free, look.usable
 
 
+def _packed(kind: str, free: int, usable: int, ask: Ask) -> tuple[int, ...]:
+    """The same for whole devices that are not spread: of none something is left."""
+    return kind in ask.taste.spared, 0, 0, free, usable
+
+
 def _left(look: Look, ask: Ask) -> int:
     """What is left of the device that a fraction would join: less is better; GPU: it needs a free device."""
-    if ask.whole or not look.rests:
-        return 0 if ask.whole else GPU
+    if not look.rests:
+        return GPU
     if ask.device_spread:
         return 0  # which device, says the node
     at = bisect_left(look.rests, ask.portion)
@@ -204,7 +211,7 @@ def _left(look: Look, ask: Ask) -> int:
 def _loss(left: int, ask: Ask) -> int:
     """The value for other shares that a device with this much left loses through this one."""
     worth = ask.taste.worth
-    if not worth or ask.whole or ask.device_spread:
+    if not worth or ask.device_spread:
         return 0
     return worth[left * UNITS // GPU] - worth[max(0, left - ask.portion) * UNITS // GPU]
 
@@ -225,7 +232,7 @@ def _runs(
         return
 
     def growth(entry: Entry) -> int:
-        return _growth(look, entry[0], gpu, need, rate)
+        return _growth(look.room, entry[0], gpu, need, rate)
 
     if need * GPU <= gpu * rate:
         while low < high:
@@ -241,8 +248,8 @@ def _runs(
             high = since
 
 
-def _growth(look: Look, free: int, gpu: int, need: int, rate: int) -> int:
-    """Steps by which the stranded amount grows on a node with this many cores (or this much memory) free."""
-    before = look.room * rate - free * GPU
+def _growth(room: int, free: int, gpu: int, need: int, rate: int) -> int:
+    """Steps by which the stranded amount grows on a node with this room and so many cores (or bytes) free."""
+    before = room * rate - free * GPU
     after = before - gpu * rate + need * GPU
     return ((after if after > 0 else 0) - (before if before > 0 else 0)) // (STEP * rate)

@@ -76,8 +76,8 @@ class EvictionOrder:
             tally = self._world.tally(queue, self._pool)
             measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
             left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])
-            found = queue_order(queue, standing, tally, NOTHING, measure)
-            found = self._keys[queue] = found._replace(share_with=dominant(*left, measure))
+            share_left = dominant(*left, measure)
+            found = self._keys[queue] = queue_order(queue, standing, tally, NOTHING, measure, share_left)
         return found
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:

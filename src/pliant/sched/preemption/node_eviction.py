@@ -222,8 +222,8 @@ class NodeEviction:
         Cached if it is the same for all its devices, until something is taken or its queue can give no more.
         """
         world, victim = self._world, self._world.workloads.get(key[0])
-        if victim is None or victim.project not in world.projects:
-            return None
+        if victim is None or rigid(victim) or victim.project not in world.projects:
+            return self._policy.unit(self._attempt, key, uuid)  # as quick as the look into the cache
         keys = world.keys_of(victim.id) if key[0] in self._attempt.touched else ()
         state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
         known = self._units.get(key)

@@ -1,7 +1,6 @@
 """By what queues and jobs are ordered: comparators by name, the first that differs decides."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
@@ -23,18 +22,11 @@ Aged = Callable[[Workload, int], int]
 """A priority with what the workload has won by waiting."""
 
 
-class QueueOrder(NamedTuple):
-    """The comparators of queues beside one another, in their order: the smaller goes first."""
+QueueOrder = tuple[bool, bool, int, bool, int, int, int, int, str]
+"""The comparators of queues beside one another, in order, as queue_order() names them: the smaller first.
 
-    above_fair_share: bool  # it has more than its fair share of every resource
-    above_quota: bool  # with what it asks for it has more than its quota of some resource
-    rank: int  # the higher rank first
-    beyond_reach: bool  # it asks for something of which it may have nothing
-    share_with: int  # dominant share of its reach, with what it asks for
-    share: int  # the same without
-    reach: int  # milli-GPUs that it may have
-    created: int
-    key: str
+No named tuple: two are made for each job, and its constructor is interpreted even where all is compiled.
+"""
 
 
 def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
@@ -45,11 +37,17 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
 
 
 def queue_order(
-    key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure
+    key: str,
+    standing: Standing,
+    tally: Tally,
+    adding: Resources,
+    measure: Measure,
+    share_left: int | None = None,
 ) -> QueueOrder:
     """Where a queue stands. Its share is the largest of used / reach over the resources, see measure_of().
 
     Ratios are exact: integers scaled by 2**64. Said without loops: it is asked once for each job and level.
+    `share_left`: compared instead of its share with what it asks for.
     """
     gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
@@ -66,14 +64,20 @@ def queue_order(
             share = other
         if (other := with_memory * by_memory // of_memory) > share_with:
             share_with = other
-    return QueueOrder(
-        gpu > fair[0] and cpu > fair[1] and memory > fair[2],
-        with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
-        -standing.rank,
+    # More of every resource than its fair share; with what it asks for more of some than its quota.
+    above_fair_share = gpu > fair[0] and cpu > fair[1] and memory > fair[2]
+    above_quota = with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2]
+    beyond_reach = (  # it asks for something of which it may have nothing
         (with_gpu > 0 and not reach[0])
         or (with_cpu > 0 and not reach[1])
-        or (with_memory > 0 and not reach[2]),
-        share_with,
+        or (with_memory > 0 and not reach[2])
+    )
+    return (
+        above_fair_share,
+        above_quota,
+        -standing.rank,  # the higher rank first
+        beyond_reach,
+        share_with if share_left is None else share_left,
         share,
         reach[0],
         standing.created,

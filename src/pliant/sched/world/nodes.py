@@ -179,17 +179,16 @@ class NodeState:
 
     def looks_now(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
-        return self.looks_after(0, 0, 0)
-
-    def looks_after(self, devices: int, cores: int, bytes_: int) -> tuple[Look, int]:
-        """The same once so much more of it is claimed, the devices whole."""
-        row, free_cpu, free_memory = self.row, self.free_cpu - cores, self.free_memory - bytes_
+        row, (by_memory, spare) = self.row, self.scarcer(0, 0)
         rests = tuple(sorted(self._rests())) if self.partly else ()
-        cpu, memory = self.rates
+        capacity = row.memory if by_memory else row.cpu
+        return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
+
+    def scarcer(self, cores: int, bytes_: int) -> tuple[bool, int]:
+        """Look.by_memory once so much more of it is claimed, and how much nobody claims then."""
+        (cpu, memory), free_cpu, free_memory = self.rates, self.free_cpu - cores, self.free_memory - bytes_
         by_memory = free_memory * cpu < free_cpu * memory
-        capacity, spare = (row.memory, free_memory) if by_memory else (row.cpu, free_cpu)
-        free, room = self.free - devices, self.room - devices * GPU
-        return Look(free, self.usable, room, rests, capacity, by_memory, self.kind), spare
+        return by_memory, free_memory if by_memory else free_cpu
 
     def _rests(self) -> Iterator[int]:
         """What nobody claims of each device that is claimed in part."""

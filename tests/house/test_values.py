@@ -1,0 +1,42 @@
+"""Values that are not frozen, because thousands of them are made in a cycle, are not changed all the same."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+from pliant.model.machine import Placement, Share
+from pliant.model.workload import Task
+
+SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
+ROOMS = ("model", "sched", "control", "store")
+NAMES = {field.name for kind in (Share, Placement, Task) for field in fields(kind)}
+OTHERS = {("modes.py", "claims"), *(("asked.py", name) for name in ("gpu", "cpu", "memory", "shares"))}
+"""Where something else has an attribute of that name: an attempt, a count of requests."""
+
+
+def changed_outside(code: str) -> set[str]:
+    """Attributes of these names that are assigned, but to `self`."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and node.attr in NAMES
+        if not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    }
+
+
+def test_no_value_is_changed() -> None:
+    files = [path for room in ROOMS for path in (SRC / room).rglob("*.py")]
+    found = {(path.name, name) for path in files for name in changed_outside(path.read_text("utf-8"))}
+    assert found == OTHERS
+
+
+def test_a_change_is_found() -> None:
+    assert changed_outside("row.phase = phase\nself.claims = None\ndel place.shares\nx = row.cpu") == {
+        "phase",
+        "shares",
+    }
+
+
+def test_equal_values_are_one_key() -> None:
+    one, other = Placement("n", (Share("g"),)), Placement("n", (Share("g"),))
+    assert len({one, other}) == len({Task("w", "t", "g", 0, claims=it) for it in (one, other)}) == 1
