@@ -115,7 +115,7 @@ def _next(
                 continue
             if row.series is not series:
                 if series is not None:
-                    series.settle()
+                    series.tell_node()
                 series = row.series
                 if series is not None and cycle.unfit(series):
                     return job
@@ -140,5 +140,5 @@ def _next(
                 blocked.pop(wid, None)
     finally:
         if series is not None:
-            series.settle()
+            series.tell_node()
     return None

@@ -173,7 +173,7 @@ def place_next(world: World, series: Series, chunk: Chunk, pool: NodePool) -> bo
     """Claim a place for the next one of a series; False, and nothing changed, without any."""
     if series.ready():
         series.take(chunk, chain_of(world, chunk, series.cls.pool))
-        series.settle()
+        series.tell_node()
         return True
     return series.best is not None and _seated(world, series, series.best, chunk, pool)
 
@@ -253,13 +253,13 @@ def starts_now(world: World, key: TaskKey) -> bool:
         return True
     devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
     return (
-        all(_settled(device) for device in devices)
+        all(_undisputed(device) for device in devices)
         and (not claim.cpu or node.held_cpu <= node.row.cpu)
         and (not claim.memory or node.held_memory <= node.row.memory)
     )
 
 
-def _settled(device: Device) -> bool:
+def _undisputed(device: Device) -> bool:
     """True if all that claim it could start at once."""
     fits = device.held <= GPU and device.held_memory <= device.gpu.memory
     return fits and len(device.held_by) < 2 and not device.gpu.foreign

@@ -15,7 +15,7 @@ class Series:
     """Places equal tasks one after the other: what is common to all of them is calculated once.
 
     Of tasks to which all nodes of a class are alike but for the room on them: see fit.serial(). Where many
-    are placed in one step, take() after ready(), a node is told once of all that came to it: by settle(),
+    are placed in one step, take() after ready(), a node is told once of all that came to it: by tell_node(),
     before anybody else looks at nodes.
     """
 
@@ -63,7 +63,7 @@ class Series:
         self._version = self._world.version
         return place
 
-    def settle(self) -> None:
+    def tell_node(self) -> None:
         """Let the node know of all that came to it."""
         if self._taken:
             ask, count = self._ask, self._taken
@@ -73,7 +73,7 @@ class Series:
 
     def _begun(self) -> bool:
         """Choose the best node, with so many of its idle devices as may be claimed one after the other."""
-        self.settle()
+        self.tell_node()
         ask = self._ask
         self.best = self._node = None
         self._left = 0

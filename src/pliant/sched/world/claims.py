@@ -19,7 +19,7 @@ from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, children_of, department_key, path_of
 from pliant.sched.world.share_worth import Worth, mix_of, worth
 from pliant.sched.world.subgroups import constrained
-from pliant.sched.world.tally import Returned, Tally, Use, plainly_charged
+from pliant.sched.world.tally import QueueUse, Returned, Tally, plainly_charged
 
 KEPT = "\0kept"
 """In place of a workload: what is kept free."""
@@ -113,11 +113,11 @@ class Claims(Holdings):
         """What they claim now."""
         return self.tally(key, pool).claimed
 
-    def use(self, key: str, pool: str) -> Use:
+    def use(self, key: str, pool: str) -> QueueUse:
         """The same with the non-preemptible part of it."""
         return self.tally(key, pool).use
 
-    def usage(self, queue: str, pool: str = DEFAULT_POOL) -> Use:
+    def usage(self, queue: str, pool: str = DEFAULT_POOL) -> QueueUse:
         """(claimed, non-preemptible part of it) of a project or department by id."""
         return self.use(queue if queue in self.projects else department_key(queue), pool)
 
@@ -162,10 +162,10 @@ class Claims(Holdings):
         del journal[mark:]
         for key, before in then.items():
             if before is not None or not self._given_back(key, returned, partly):
-                returned.settle()
+                returned.tell_node()
                 if self._claims.get(key) is not before:
                     self._set(key, before)
-        returned.settle()
+        returned.tell_node()
         for (project, pool, fixed), (gpu, cpu, memory) in returned.sums.items():
             for tally in self._chains[project, pool]:
                 tally.add(-gpu, -cpu, -memory, fixed)

@@ -34,7 +34,7 @@ class NodeClass(Listener):
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
         self.usable = 0  # devices that could be claimed if nothing else were there
-        # As of when its nodes were settled last.
+        # As of when its nodes were heard last.
         self._looks: dict[Look, list[tuple[int, str]]] = {}
         # Ask -> of each look as it is now the best node; None: no node of it has room.
         self.bests: dict[Hashable, dict[Look, Key | None]] = {}
@@ -47,26 +47,26 @@ class NodeClass(Listener):
     def looks(self) -> dict[Look, list[tuple[int, str]]]:
         """How nodes look -> their (spare, name), sorted."""
         if self.late:
-            self._settle()
+            self._hear()
         return self._looks
 
     @property
     def idle(self) -> dict[int, int]:
         """Idle devices -> how many nodes have so many."""
         if self.late:
-            self._settle()
+            self._hear()
         return self._idle
 
     @property
     def free(self) -> int:
         """Free devices in all."""
         if self.late:
-            self._settle()
+            self._hear()
         return self._free
 
-    def _settle(self) -> None:
+    def _hear(self) -> None:
         for node in self.late:
-            node.settle()
+            node.tell_classes()
         self.late.clear()
 
     @property
@@ -121,7 +121,7 @@ class NodeClass(Listener):
         looks, idle, look, alike = self._looks, self._idle, None, list[tuple[int, str]]()
         for node in mine:
             if node.late:
-                node.settle()
+                node.tell_classes()
             if look != node.look:  # mostly the next one looks like the one before
                 look = node.look
                 alike = looks.setdefault(look, [])
@@ -138,7 +138,7 @@ class NodeClass(Listener):
             alike.sort()
 
     def add(self, node: NodeState) -> None:
-        node.settle()
+        node.tell_classes()
         name = node.row.name
         self.nodes[name] = node
         insort(self.names, name)
@@ -152,7 +152,7 @@ class NodeClass(Listener):
         self._sizes = None
 
     def remove(self, node: NodeState) -> None:
-        node.settle()
+        node.tell_classes()
         self.late.pop(node, None)
         name = node.row.name
         del self.nodes[name]

@@ -126,7 +126,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.room = 0  # unclaimed thousandths of all devices of its nodes together
-        self.late: dict[NodeState, None] = {}  # have changed; a node tells how when it is settled
+        self.late: dict[NodeState, None] = {}  # have changed; a node tells how in tell_classes()
 
     def remove(self, node: "NodeState") -> None:
         """It is no longer one of its nodes."""
@@ -166,7 +166,7 @@ class NodeState:
         self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
         self.rates = (0, 0)  # see weigh()
-        # What its classes know of it, and whether that is no longer so: see settle().
+        # What its classes know of it, and whether that is no longer so: see tell_classes().
         self.look, self.spare = self.looks_now()
         self.told_idle = self.idle
         self.late = False
@@ -349,7 +349,7 @@ class NodeState:
             if not late:
                 cls.late[self] = None
 
-    def settle(self) -> None:
+    def tell_classes(self) -> None:
         """Tell the classes how it looks now: once for many changes, when one of them is asked."""
         if not self.late:
             return

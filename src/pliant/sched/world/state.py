@@ -38,7 +38,7 @@ class World(Claims):
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that should not run (any more)
         self._facts_changed = False  # since then
-        self._settled = 0  # length of the journal when the sets were brought up to date
+        self._current = 0  # length of the journal when the sets were brought up to date
         self._bits_at = -1  # version of the world for which the next one holds
         self._bits: list[tuple[str, int]] = []  # touched workloads with the sets they would belong to
         self._sets = sets = Membership()
@@ -283,7 +283,7 @@ class World(Claims):
             note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
         self._bits_at, self._facts_changed = -1, False
-        self._settled = len(self._journal)
+        self._current = len(self._journal)
         self._weigh()
 
     def now_in(self, bit: int) -> list[str]:
@@ -301,7 +301,7 @@ class World(Claims):
         if mark and mark == len(self._journal):
             return
         super().undo(mark)
-        if mark < self._settled:
+        if mark < self._current:
             self.update_sets()
         elif not (self._journal or self._facts_changed):
             self._touched.clear()  # all is as it was when the sets were brought up to date

@@ -7,7 +7,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
 
 
-class Use(NamedTuple):
+class QueueUse(NamedTuple):
     """What the tasks of a queue claim in one pool."""
 
     claimed: Resources
@@ -47,8 +47,8 @@ class Tally:
         return self._claimed
 
     @property
-    def use(self) -> Use:
-        return Use(self.claimed, Resources(self.fixed_gpu, self.fixed_cpu, self.fixed_memory))
+    def use(self) -> QueueUse:
+        return QueueUse(self.claimed, Resources(self.fixed_gpu, self.fixed_cpu, self.fixed_memory))
 
     def sums(self) -> tuple[int, ...]:
         """All six, for comparing two worlds."""
@@ -74,9 +74,9 @@ class Returned:
         self._tasks = self._devices = self._cpu = self._memory = 0  # what it does not know yet
 
     def add(self, node: Told, place: Placement, charged: tuple[str, str, bool]) -> None:
-        """One more; its node hears of it when another one follows, or at settle()."""
+        """One more; its node hears of it when another one follows, or at tell_node()."""
         if node is not self._node:
-            self.settle()
+            self.tell_node()
             self._node = node
         devices, cpu, memory = len(place.shares), place.cpu, place.memory
         self._tasks += 1
@@ -86,7 +86,7 @@ class Returned:
         all_gpu, all_cpu, all_memory = self.sums.get(charged, (0, 0, 0))
         self.sums[charged] = all_gpu + devices * GPU, all_cpu + cpu, all_memory + memory
 
-    def settle(self) -> None:
+    def tell_node(self) -> None:
         """Let the last node know."""
         if self._node is not None:
             self._node.took(-self._tasks, -self._devices, -self._cpu, -self._memory)
