@@ -33,7 +33,7 @@ from pliant.api.connections.front import Front
 from pliant.api.connections.listeners import BACKLOG, Offer, PortTaken, open_port
 from pliant.api.connections.peer import PEER, listen
 from pliant.api.identity.following import Following
-from pliant.backend import Surroundings, make_backend
+from pliant.backend import Surroundings, make_backend, take_in_pods
 from pliant.console.mount import Alone, Console
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
@@ -185,6 +185,7 @@ class Server:
         # From now on: two servers that open slowly on a busy machine would replace each other for ever.
         renewal = self._renewal(store, won.epoch) if won is not None else None
         saved = reconcile(store, look, end, options.unknown, above=above, now=self.began)
+        saved = take_in_pods(store, saved, options, self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))

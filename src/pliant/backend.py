@@ -1,6 +1,7 @@
 """What a server schedules on: GPUs of this machine, simulated ones or a cluster, with the engine for them."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,22 +10,24 @@ from typing import Any
 from pliant.api.identity.auth import attempt_token
 from pliant.control.clock import SteadyClock
 from pliant.control.halts import Halts
-from pliant.control.ports import Engine, Saved
+from pliant.control.ports import Engine, Saved, Store
 from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.pods import sharing
-from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_trouble
+from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_strangers, kube_trouble
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout
 from pliant.engines.local.processes import owner_of
 from pliant.model.machine import Cluster
-from pliant.model.workload import AttemptId
+from pliant.model.workload import Attempt, AttemptId
 from pliant.options import Options
 from pliant.sched.world.state import World
 from pliant.shared import WallsAlone
-from pliant.store.recovery import remember
+from pliant.store.recovery import ADOPT, END, remember, take_in
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,39 @@ class Surroundings:
     report: Callable[[AttemptId, str], None]  # what the node noticed about a task
 
 
+def take_in_pods(store: Store, saved: Saved, options: Options, now: int) -> Saved:
+    """The store's rows, after pods on its cluster that it does not know were taken in, if `options` say so.
+
+    Raises StoreError, ValueError.
+    """
+    _, kubeconfig, scheduler = _where(options, saved)
+    name = saved.cluster.uuid if saved.cluster is not None else ""
+    if not kubeconfig or (name and options.unknown != ADOPT):
+        return saved  # the engine ends what has its name and is not known
+    if options.unknown == END:
+        cure = "kubectl delete pods --all-namespaces -l pliant/cluster=NAME"
+        raise ValueError(f"--end is for tasks of this machine. On a cluster: {cure}.")
+    try:
+        found = kube_strangers(kubeconfig, scheduler, name, frozenset(row.id for row in saved.of(Attempt)))
+    except ValueError:
+        if options.unknown == ADOPT:
+            raise
+        return saved  # several servers are no trouble, and the engine tells if the cluster does not answer
+    if options.unknown == ADOPT and found:
+        return take_in(store, found, saved, now)
+    if found:
+        said = "%d tasks of another server run on this cluster. If its database is lost: `pliant up --adopt`"
+        log.warning(said, len(found))
+    return saved
+
+
+def _where(options: Options, saved: Saved) -> tuple[tuple[str, ...], str, str]:
+    """What is simulated, the kubeconfig (empty: no cluster) and the name of the scheduler there."""
+    specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
+    kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
+    return specs, kubeconfig, options.scheduler or saved.settings.get("scheduler", "")
+
+
 def make_backend(
     options: Options,
     saved: Saved,
@@ -61,19 +97,18 @@ def make_backend(
     around: Surroundings,
 ) -> Backend:
     """What `options` name, and else what the last server used. Raises ValueError."""
-    specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-    kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
-    scheduler = options.scheduler or saved.settings.get("scheduler", "")
+    specs, kubeconfig, scheduler = _where(options, saved)
     image = options.share_image or saved.settings.get("share-image", "")
     images = options.images or tuple(json.loads(saved.settings.get("images", "[]")))
     kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": scheduler}
     kept |= {"share-image": image, "images": json.dumps([*images])}
     layout = Layout(options.state)
+    rows = lambda start: remember(start, around.world(), cluster.uuid)  # noqa: E731
     owner = launcher.attempt_of if isinstance(launcher, BoxLauncher) else partial(owner_of, layout)
     if kubeconfig:
         project, now = around.project_name, clock.now
         parts = sharing(image) if image else None
-        engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images)
+        engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images, rows)
         asked = kube_admission(scheduler, image, engine)
         above, trouble = kube_epoch(kubeconfig, cluster.uuid), kube_trouble(engine)
         return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked, above, trouble)
@@ -95,6 +130,6 @@ def make_backend(
         fractions=WallsAlone() if options.box else shares,
         launcher=launcher,
         environ=options.box.environ if options.box else None,
-        rows=lambda start: remember(start, around.world(), cluster.uuid),
+        rows=rows,
     )
     return Backend(engine, found, owner, kubeconfig, kept)

@@ -153,6 +153,7 @@ class Stranger:
     id: AttemptId
     order: Mapping[str, Any]  # what its start left on disk; empty if nothing is there
     gpus: tuple[str, ...]  # what it was told last that it has
+    allows: Callable[[str], bool] = lambda project: True  # whether its order may be about that project (name)
 
 
 class Store(Protocol):

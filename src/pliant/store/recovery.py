@@ -74,6 +74,11 @@ def reconcile(store: Store, look: Look, end: End, what: str, *, above: int, now:
         return saved
     if what != ADOPT:
         raise Unknown(_sentence(found))
+    return take_in(store, found, saved, now)
+
+
+def take_in(store: Store, found: Iterable[Stranger], saved: Saved, now: int) -> Saved:
+    """The store's rows, once these attempts are in it. Raises StoreError."""
     taken = adopted(found, saved, now)
     store.commit(store.lead(), Batch(taken, events=[*_events(taken, now)]))
     return store.load()
@@ -144,6 +149,9 @@ def adopted(found: Iterable[Stranger], saved: Saved, now: int) -> list[Row]:
                 project = Codec(Project).decode(rows["project"], format)
                 projects.setdefault(project.id, project)
             workload = Codec(Workload).decode(rows["workload"], format)
+            owner = projects.get(workload.project)
+            if workload.id != one.id.workload or (owner is not None and not one.allows(owner.name)):
+                raise StoreError(f"the order of {one.id} is about another workload or project")
             place = _place(Codec(Placement).decode(rows["placement"], format), one.gpus)
         except (KeyError, TypeError, CodecError) as error:
             raise StoreError(f"the order of {one.id} cannot be read: {error}") from error

@@ -63,10 +63,11 @@ class KubeEngine(Afar):
         scheduler: str = SCHEDULER,
         sharing: Sharing | None = None,
         images: Mapping[str, str] | None = None,
+        rows: Callable[[Start], Mapping[str, object]] = lambda order: {},
     ) -> None:
         """The connection is its own from now on. `cluster`: the server's name for what it manages; pods with
-        another one are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of those it uses.
-        Without `sharing` no pod gets a part of a GPU. `images`: what is pulled for which name."""
+        another are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of its nodes. `images`:
+        what is pulled for which name. `rows`: of a start. Without `sharing` no pod gets a part of a GPU."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self.tunnels = PodTunnels(client, self._pod)
@@ -83,7 +84,7 @@ class KubeEngine(Afar):
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._machines = Machines(client, self._book, self._lock, self._lose, nodes)
         self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
-        means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name)
+        means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name, rows)
         self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None
         self.trouble = lambda: trouble_of((self._pod_watch, self._machines.nodes), self._queue)
@@ -262,9 +263,8 @@ class KubeEngine(Afar):
     def _over(self, attempt: AttemptId) -> Callable[[], bool]:
         def over() -> bool:
             run, pod = self._runs.get(attempt), self._pod(attempt)
-            return self._closed.is_set() or (
-                run.exit is not None if run is not None else pod is None or not pod.lives
-            )
+            ended = run.exit is not None if run is not None else pod is None or not pod.lives
+            return self._closed.is_set() or ended
 
         return over
 

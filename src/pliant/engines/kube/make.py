@@ -1,11 +1,13 @@
 """The engine of a kubeconfig, made without importing its client where that is not installed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.control.ports import Engine
+from pliant.control.ports import Engine, Stranger
 from pliant.engines.kube.names import SCHEDULER, lease_name
+from pliant.model.order import Start
+from pliant.model.workload import AttemptId
 
 if TYPE_CHECKING:
     from pliant.control.fractions import Finding, Sharing
@@ -48,10 +50,11 @@ def kube_engine(
     clock: Callable[[], int],
     sharing: "Sharing | None" = None,
     images: Sequence[str] = (),
+    rows: Callable[[Start], Mapping[str, Any]] = lambda order: {},
 ) -> Engine:
     """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
     (empty: pliant), `sharing` what pods with parts of GPUs need (None: no pod gets one), `images` what is
-    pulled for which name: NAME=IMAGE.
+    pulled for which name: NAME=IMAGE, `rows` those that a start follows from.
 
     Raises ValueError.
     """
@@ -71,7 +74,29 @@ def kube_engine(
         scheduler=named,
         sharing=sharing,
         images=pulled,
+        rows=rows,
     )
+
+
+def kube_strangers(
+    kubeconfig: str, scheduler: str, cluster: str, known: Container[AttemptId]
+) -> Sequence[Stranger]:
+    """Pods of a server of that name for its cluster that are not known; of a lost server where it is empty.
+
+    Raises ValueError.
+    """
+    from httpx2 import HTTPError
+
+    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.strangers import strangers
+
+    connection = _connected(kubeconfig, Connection)
+    try:
+        return strangers(connection.client, scheduler, cluster, known)
+    except HTTPError as error:
+        raise ValueError(f"The cluster does not say which pods run: {error}.") from error
+    finally:
+        connection.close()
 
 
 def kube_admission(

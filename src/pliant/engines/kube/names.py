@@ -22,6 +22,9 @@ GPUS = "pliant/gpus"
 ALLOCATION = "pliant/allocation"
 """Annotation: what the workload of the pod has, and what it will lose."""
 
+ORDER = "pliant/order"
+"""Annotation: the rows that the start of the pod follows from, for a server whose database is lost."""
+
 HOLDS = "pliant/holds"
 """Annotation of a pod of ours that holds a device for those who have parts of it: which one."""
 

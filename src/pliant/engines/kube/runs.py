@@ -13,6 +13,7 @@ from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.owners import Owners
 from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
+from pliant.engines.kube.strangers import Rows, left
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, ResizeDenied
@@ -114,6 +115,7 @@ class Steps:
         sink: Sink,
         clock: Callable[[], int],
         project_name: Callable[[str], str],
+        rows: Callable[[Start], Rows],
         lock: threading.RLock,
         waiting: WaitingPods,
         parts: Parts,
@@ -123,7 +125,7 @@ class Steps:
         self._waiting, self._parts, self._images = waiting, parts, images
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._owners = owners
-        self._project_name, self._lock = project_name, lock
+        self._project_name, self._rows, self._lock = project_name, rows, lock
 
     def take(self, run: Run) -> float | None:
         """The next step; seconds until it is to be looked at again, None if only news can change anything."""
@@ -253,7 +255,7 @@ class Steps:
         except Refused as error:
             self._waiting.refuse(order.workload.id, f"{error}.")
             raise
-        claimed = self._waiting.claim(order, notes)
+        claimed = self._waiting.claim(order, {**notes, **self._left(order)})
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
         return claimed
@@ -274,6 +276,7 @@ class Steps:
         document, scheduler = run.document, self._waiting.scheduler
         body = manifest(order, self._cluster.name, scheduler, namespace, project, secret, document)
         body["metadata"] |= owned(owner)
+        body["metadata"]["annotations"] |= self._left(order)
         main = body["spec"]["containers"][0]
         main["image"] = self._images.get(main["image"], main["image"])
         if parts:
@@ -283,6 +286,9 @@ class Steps:
             raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
         run.shown = document
         return pod
+
+    def _left(self, order: Start) -> dict[str, str]:
+        return left(order, self._rows(order), self._clock())
 
     def _end(self, run: Run) -> None:
         run.exit = self._exit(run, run.pod)

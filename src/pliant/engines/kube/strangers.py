@@ -1,0 +1,61 @@
+"""Pods of a server whose database is lost: what a start left on each, so that a new one takes them in."""
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from lightkube import Client
+from lightkube.resources.core_v1 import Pod
+
+from pliant.control.ports import Stranger
+from pliant.engines.kube.names import ORDER, SCHEDULER, namespace_of
+from pliant.engines.kube.pods import Seen, seen
+from pliant.model.order import Start
+from pliant.model.workload import AttemptId
+
+Rows = Mapping[str, object]
+
+
+def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
+    """The annotation of a pod from which its attempt can be taken into an empty store; a few kB."""
+    name, about = order.workload.name, {"epoch": order.epoch, "cause": order.cause, "ordered_ms": at}
+    return {ORDER: json.dumps({"name": name, **about, "rows": rows}, separators=(",", ":"))} if rows else {}
+
+
+def strangers(client: Client, scheduler: str, name: str, known: Container[AttemptId]) -> Sequence[Stranger]:
+    """The newest attempt of each task of the workloads that run here and of which an attempt is not known.
+    What is being deleted is left out.
+
+    `scheduler`: the name by which pods ask for it. `name`: the server's for its cluster; empty: it has none
+    yet, so the pods of one other server are meant. Raises ValueError where there are several.
+    """
+    newest: dict[tuple[str, str], tuple[Seen, str]] = {}
+    for each in client.list(Pod, namespace="*"):
+        pod = seen(each)
+        if pod.attempt is None or pod.holds or pod.deleting or pod.scheduler != (scheduler or SCHEDULER):
+            continue
+        if name in ("", pod.cluster) and pod.attempt not in known:
+            notes = (each.metadata and each.metadata.annotations) or {}
+            key = (pod.attempt.workload, pod.attempt.task)
+            before = newest.get(key)
+            if before is None or before[0].attempt is None or before[0].attempt.number < pod.attempt.number:
+                newest[key] = pod, notes.get(ORDER, "")
+    running = {key[0] for key, (pod, _) in newest.items() if pod.lives}
+    found = [it for key, it in sorted(newest.items()) if key[0] in running]
+    if len(names := sorted({pod.cluster for pod, _ in found})) > 1:
+        raise ValueError(
+            f"Pods of {len(names)} other servers run on this cluster: {', '.join(names)}. "
+            "End those of all but one: kubectl delete pods --all-namespaces -l pliant/cluster=NAME."
+        )
+    return [_stranger(pod, said) for pod, said in found]
+
+
+def _stranger(pod: Seen, said: str) -> Stranger:
+    order: Any = {}
+    with suppress(ValueError):  # who takes it in says that it cannot be read
+        order = json.loads(said)
+    assert pod.attempt is not None
+    # What is on a pod is believed about the project of its namespace alone.
+    allows = lambda project: namespace_of(project) == pod.namespace  # noqa: E731
+    return Stranger(pod.attempt, order if isinstance(order, dict) else {}, pod.gpus, allows)
