@@ -139,7 +139,7 @@ def test_what_is_changed_is_noticed(tmp_path: Path) -> None:
     with stage(tmp_path) as made, closing(Kept(made)) as found, TestClient(made.app(), headers=OWNER) as http:
         before = found.now()
         assert http.post("/api/v1/org-unit/projects", json={"colour": "red"}).status_code == 400
-        assert found.now() is before, "nothing is worked out again for the audit log"
+        assert found.now() == before, "what was refused has changed nothing"
         assert http.post("/api/v1/departments", json={"name": "new"}).status_code < 300
         assert found.now() != before and found.now() == kept(made)
 
