@@ -157,7 +157,7 @@ def test_a_step_that_was_broken_off_before_its_sums_were_read_does_not_count() -
     """On a GPU a sum stands in a queue when it is waited for: only afterwards is known that it was made."""
     group = ElasticGroup()
     group.replace(solo(), 0, 1)
-    group.settled()
+    group.all_ended()
     group.sever()
     with pytest.raises(GenerationOver, match="a member was lost"):
-        group.settled()
+        group.all_ended()

@@ -49,7 +49,7 @@ def test_a_group_of_nccl_sums_dies_and_is_followed_by_another() -> None:
         group.sum(vector)
         group.send(vector, 0)
         assert vector.tolist() == [turn] * 1000
-        group.settled()
+        group.all_ended()
 
         torch.cuda._sleep(2_000_000_000)  # about a second: what follows stands in the queue
         work = group.begin_sum(vector)
@@ -58,7 +58,7 @@ def test_a_group_of_nccl_sums_dies_and_is_followed_by_another() -> None:
         begun = time.monotonic()
         vector.tolist()
         with pytest.raises(GenerationOver, match="a member was lost"):
-            group.settled()
+            group.all_ended()
         assert time.monotonic() - begun < 20
     group.drop()
     torch.cuda.synchronize()
