@@ -36,19 +36,19 @@ TAKEN = "take over the server"
 DEFENCES = (
     Defence(
         SOMEBODY_ELSE, "a name in the body that is not the caller's is refused",
-        f"{API}/routes/submit.py",
+        f"{API}/routes/workloads/submit.py",
         'if caller.box and body.get("submittedBy") not in (None, "", caller.person):', "if False:",
         f"{SHARED}::test_names_that_somebody_gives_himself_count_for_nothing",
     ),
     Defence(
         SOMEBODY_ELSE, "numbers without an account and those of the system are refused",
-        f"{API}/accounts.py",
+        f"{API}/identity/accounts.py",
         "if known is None or not (uid == 0 or self.serves(uid)):", "if known is None:",
         f"{SHARED}::test_an_account_of_the_system_may_do_nothing",
     ),
     Defence(
         SOMEBODY_ELSE, "the token of an attempt is good for its account alone",
-        f"{API}/auth.py",
+        f"{API}/identity/auth.py",
         "if owner is not None and peer not in (0, owner.uid):", "if False:",
         f"{SHARED}::test_the_token_of_an_attempt_is_good_in_its_owners_hands_alone",
     ),
@@ -59,19 +59,19 @@ DEFENCES = (
     ),
     Defence(
         SOMEBODY_ELSE, "groups that the login provider does not confirm count no more",
-        f"{API}/following.py",
+        f"{API}/identity/following.py",
         "if user.created_by.startswith(FROM) and age >= lasts and self._has(user):", "if False:",
         "openid/test_following.py::test_while_the_provider_is_away_rights_last_as_long_as_a_token",
     ),
     Defence(
         SOMEBODY_ELSE, "who is locked out at the login provider is logged out here",
-        f"{API}/following.py",
+        f"{API}/identity/following.py",
         "self._lose(user, over=True)", "pass",
         "openid/test_following.py::test_who_is_locked_out_there_loses_rights_and_sessions_here",
     ),
     Defence(
         SOMEBODY_ELSE, "a login provider names no account of root or of the system",
-        f"{API}/signin.py",
+        f"{API}/identity/signin.py",
         "if known is None or not here.authority.accounts.serves(person.uid):", "if known is None:",
         "openid/test_login.py::test_claims_name_somebodys_mail_address_and_account",
     ),
@@ -99,13 +99,13 @@ DEFENCES = (
     ),
     Defence(
         READ, "logs, commands inside and the environment are the owner's",
-        f"{API}/principal.py",
+        f"{API}/identity/principal.py",
         "return (owner.uid, owner.name) == (self.account.uid, self.account.name)", "return True",
         f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
     ),
     Defence(
         READ, "what an owner shares is for those alone who were named",
-        f"{API}/principal.py",
+        f"{API}/identity/principal.py",
         'return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})',
         "return True",
         f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
@@ -119,7 +119,7 @@ DEFENCES = (
     ),
     Defence(
         READ, "what a job runs is left out for others",
-        f"{API}/principal.py", "return not self.box or self.owns(workload)", "return True",
+        f"{API}/identity/principal.py", "return not self.box or self.owns(workload)", "return True",
         f"{SHARED}::test_what_a_job_runs_is_its_owners_to_know",
     ),
     Defence(
@@ -381,19 +381,19 @@ DEFENCES = (
     ),
     Defence(
         STARVE, "a request that does not come whole",
-        f"{API}/peer.py",
+        f"{API}/connections/peer.py",
         "self._arriving: asyncio.TimerHandle | None = self.loop.call_later(ARRIVES, self._too_slow)",
         "self._arriving: asyncio.TimerHandle | None = None",
         "app/test_slow.py::test_a_request_that_does_not_come_whole_is_given_up",
     ),
     Defence(
         STARVE, "connections of an account",
-        f"{API}/peer.py", "if self.counted[uid] >= self.most:", "if False:",
+        f"{API}/connections/peer.py", "if self.counted[uid] >= self.most:", "if False:",
         f"{SHARED}::test_one_account_has_so_many_connections_and_others_are_served",
     ),
     Defence(
         STARVE, "submissions of an account in a second",
-        f"{API}/routes/submit.py", "here.pace.take(caller.person)", "pass",
+        f"{API}/routes/workloads/submit.py", "here.pace.take(caller.person)", "pass",
         f"{SHARED}::test_one_account_submits_so_fast_and_others_are_served",
     ),
     Defence(
@@ -413,7 +413,7 @@ DEFENCES = (
     ),
     Defence(
         CARDS, "parts of a card have one owner",
-        f"{API}/routes/submit.py", "if caller.box and caller.account is not None:", "if False:",
+        f"{API}/routes/workloads/submit.py", "if caller.box and caller.account is not None:", "if False:",
         f"{SHARED}::test_parts_of_a_gpu_are_shared_by_one_account_alone",
     ),
     Defence(
