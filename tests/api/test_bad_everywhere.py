@@ -140,7 +140,7 @@ def test_what_is_changed_is_noticed(tmp_path: Path) -> None:
         before = found.now()
         assert http.post("/api/v1/org-unit/projects", json={"colour": "red"}).status_code == 400
         assert found.now() == before, "what was refused has changed nothing"
-        assert http.post("/api/v1/departments", json={"name": "new"}).status_code < 300
+        assert http.post("/api/v1/org-unit/departments", json={"name": "new"}).status_code < 300
         assert found.now() != before and found.now() == kept(made)
 
 

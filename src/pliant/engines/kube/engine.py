@@ -83,7 +83,7 @@ class KubeEngine(Afar):
         self._epoch, self._closed = 0, threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._machines = Machines(client, self._book, self._lock, self._lose, nodes)
-        self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
+        self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler, self._runs)
         means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name, rows)
         self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None

@@ -255,7 +255,7 @@ class Steps:
         except Refused as error:
             self._waiting.refuse(order.workload.id, f"{error}.")
             raise
-        claimed = self._waiting.claim(order, {**notes, **self._left(order)})
+        claimed = self._waiting.claim(order, notes)
         run.tries += 1
         run.gone = claimed is None and run.tries >= TRIES
         return claimed
@@ -276,7 +276,7 @@ class Steps:
         document, scheduler = run.document, self._waiting.scheduler
         body = manifest(order, self._cluster.name, scheduler, namespace, project, secret, document)
         body["metadata"] |= owned(owner)
-        body["metadata"]["annotations"] |= self._left(order)
+        body["metadata"]["annotations"] |= left(order, self._rows(order), self._clock())
         main = body["spec"]["containers"][0]
         main["image"] = self._images.get(main["image"], main["image"])
         if parts:
@@ -286,9 +286,6 @@ class Steps:
             raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
         run.shown = document
         return pod
-
-    def _left(self, order: Start) -> dict[str, str]:
-        return left(order, self._rows(order), self._clock())
 
     def _end(self, run: Run) -> None:
         run.exit = self._exit(run, run.pod)

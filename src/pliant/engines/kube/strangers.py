@@ -1,6 +1,7 @@
 """Pods of a server whose database is lost: what a start left on each, so that a new one takes them in."""
 
 import json
+import logging
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,8 @@ from pliant.engines.kube.pods import Seen, seen
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId
 
+log = logging.getLogger(__name__)
+
 Rows = Mapping[str, object]
 
 
@@ -25,7 +28,7 @@ def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
 
 def strangers(client: Client, scheduler: str, name: str, known: Container[AttemptId]) -> Sequence[Stranger]:
     """The newest attempt of each task of the workloads that run here and of which an attempt is not known.
-    What is being deleted is left out.
+    Pods that are being deleted are left out, and those that others made: they are their makers'.
 
     `scheduler`: the name by which pods ask for it. `name`: the server's for its cluster; empty: it has none
     yet, so the pods of one other server are meant. Raises ValueError where there are several.
@@ -33,14 +36,13 @@ def strangers(client: Client, scheduler: str, name: str, known: Container[Attemp
     newest: dict[tuple[str, str], tuple[Seen, str]] = {}
     for each in client.list(Pod, namespace="*"):
         pod = seen(each)
-        if pod.attempt is None or pod.holds or pod.deleting or pod.scheduler != (scheduler or SCHEDULER):
+        theirs = pod.found or pod.holds or pod.deleting or pod.scheduler != (scheduler or SCHEDULER)
+        if theirs or name not in ("", pod.cluster) or pod.attempt is None or pod.attempt in known:
             continue
-        if name in ("", pod.cluster) and pod.attempt not in known:
-            notes = (each.metadata and each.metadata.annotations) or {}
-            key = (pod.attempt.workload, pod.attempt.task)
-            before = newest.get(key)
-            if before is None or before[0].attempt is None or before[0].attempt.number < pod.attempt.number:
-                newest[key] = pod, notes.get(ORDER, "")
+        key = (pod.attempt.workload, pod.attempt.task)
+        before = newest.get(key)
+        if before is None or before[0].attempt is None or before[0].attempt.number < pod.attempt.number:
+            newest[key] = pod, ((each.metadata and each.metadata.annotations) or {}).get(ORDER, "")
     running = {key[0] for key, (pod, _) in newest.items() if pod.lives}
     found = [it for key, it in sorted(newest.items()) if key[0] in running]
     if len(names := sorted({pod.cluster for pod, _ in found})) > 1:
@@ -48,7 +50,9 @@ def strangers(client: Client, scheduler: str, name: str, known: Container[Attemp
             f"Pods of {len(names)} other servers run on this cluster: {', '.join(names)}. "
             "End those of all but one: kubectl delete pods --all-namespaces -l pliant/cluster=NAME."
         )
-    return [_stranger(pod, said) for pod, said in found]
+    if old := [f"{pod.namespace}/{pod.name}" for pod, said in found if not said]:
+        log.warning("%d pods of an older release are not taken in: %s, ...", len(old), old[0])
+    return [_stranger(pod, said) for pod, said in found if said]
 
 
 def _stranger(pod: Seen, said: str) -> Stranger:

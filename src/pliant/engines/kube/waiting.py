@@ -1,7 +1,7 @@
 """Pods of others that name us as their scheduler: they become workloads, grouped by who makes them."""
 
 import threading
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lightkube.resources.core_v1 import Pod
@@ -15,7 +15,7 @@ from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start
 from pliant.model.origin import Origin
-from pliant.model.workload import Kind, TaskGroup, Workload
+from pliant.model.workload import AttemptId, Kind, TaskGroup, Workload
 
 AGAIN = 5.0
 """Seconds between two looks at the maker of pods of which some, or all, are not there."""
@@ -46,7 +46,11 @@ class Source:
 class WaitingPods:
     """`see`, `claim` and `answer` are for any thread."""
 
-    def __init__(self, cluster: Cluster, report: Sink, engine: str, scheduler: str) -> None:
+    def __init__(
+        self, cluster: Cluster, report: Sink, engine: str, scheduler: str, known: Container[AttemptId]
+    ) -> None:
+        """`known`: attempts that this server has ordered."""
+        self._ordered = known
         self._cluster, self._report, self._engine = cluster, report, engine
         self.scheduler = scheduler  # the name by which pods ask for us
         self._lock = threading.Lock()
@@ -204,13 +208,18 @@ class WaitingPods:
         with self._lock:
             sources = self._of(identity)
             found = sorted((it for each in sources for it in each.offers.values()), key=_age)
-            if not found:
-                return  # they have just gone, and are looked at again
+            if not found or (identity not in self._told and self._elsewhere(found)):
+                return  # they have just gone, and are looked at again; or they are another server's
             row = workload_of(identity, _as_one(sources), found, self._taken, self._engine)
             news = self._told.get(identity) != row
             self._told[identity] = row
         if news:
             self._report(WorkFound(row))
+
+    def _elsewhere(self, found: Sequence[Offer]) -> bool:
+        """Whether another server has placed all that live, if only one whose database is lost."""
+        attempts = [it.pod.attempt for it in found if it.pod.lives]
+        return bool(attempts) and all(it is not None and it not in self._ordered for it in attempts)
 
     def _stale(self, source: Source) -> bool:
         """Whether its maker may say something else by now."""
