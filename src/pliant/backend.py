@@ -21,6 +21,7 @@ from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout
 from pliant.engines.local.processes import owner_of
 from pliant.model.machine import Cluster
+from pliant.model.order import Start
 from pliant.model.workload import Attempt, AttemptId
 from pliant.options import Options
 from pliant.sched.world.state import World
@@ -103,7 +104,10 @@ def make_backend(
     kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": scheduler}
     kept |= {"share-image": image, "images": json.dumps([*images])}
     layout = Layout(options.state)
-    rows = lambda start: remember(start, around.world(), cluster.uuid)  # noqa: E731
+
+    def rows(start: Start) -> dict[str, Any]:
+        return remember(start, around.world(), cluster.uuid)
+
     owner = launcher.attempt_of if isinstance(launcher, BoxLauncher) else partial(owner_of, layout)
     if kubeconfig:
         project, now = around.project_name, clock.now

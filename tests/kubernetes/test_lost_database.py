@@ -130,6 +130,11 @@ def test_what_is_on_a_pod_is_believed_about_its_own_project_alone(cluster, stage
     cluster.request("POST", "/api/v1/namespaces/default/pods", {"metadata": forged, "spec": spec})
     refused = stage.run(f"{stage.up} --adopt")
     assert refused.code != 0 and "is about another workload or project" in refused.said
+    path = "/api/v1/namespaces/default/pods/forged"
+    for damaged in ("{", "[1]", "[" * 100_000):
+        cluster.request("PATCH", path, {"metadata": {"annotations": {"pliant/order": damaged}}})
+        refused = stage.run(f"{stage.up} --adopt")
+        assert refused.code != 0 and "kubectl delete pod --namespace default forged" in refused.said
     cluster.request("DELETE", "/api/v1/namespaces/default/pods/forged?gracePeriodSeconds=0")
     stage.typed(f"{stage.up} --adopt")
     until(lambda: phases(stage).get("solo") == "Running", "it is known")

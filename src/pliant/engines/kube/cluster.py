@@ -63,7 +63,7 @@ def owned(owner: Owner | None) -> dict[str, Any]:
     return {} if owner is None else {"ownerReferences": [dict(owner)]}
 
 
-BUDGET = "DisruptionBudget"
+KEPT_BY_BUDGET = "DisruptionBudget"
 """Why an eviction is refused."""
 
 AGAIN = 30.0
@@ -289,7 +289,7 @@ class Cluster:
     def _tell(self, pod: Seen, error: ApiError) -> None:
         """Which budget keeps it; an API server that is only busy is not worth a word."""
         details = error.status.details
-        said = [each.message for each in (details and details.causes) or [] if each.reason == BUDGET]
+        said = [each.message for each in (details and details.causes) or [] if each.reason == KEPT_BY_BUDGET]
         if said and self._told.get(pod.uid, 0.0) < time.monotonic():
             self._told[pod.uid] = time.monotonic() + AGAIN
             why = said[0] or ""

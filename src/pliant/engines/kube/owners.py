@@ -13,12 +13,10 @@ from lightkube import ApiError
 from pliant.engines.kube.cluster import Cluster, Refused, status_of
 from pliant.engines.kube.kinds import GROUP, VERSION, WORKLOAD, made_of
 from pliant.engines.kube.names import CLUSTER, MANAGED_BY
+from pliant.engines.kube.watching import ABSENT
 from pliant.model.workload import Workload
 
 log = logging.getLogger(__name__)
-
-ABSENT = 15.0
-"""Seconds between two looks for the definition, where it is not installed."""
 
 Json = Mapping[str, Any]
 

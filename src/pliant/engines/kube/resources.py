@@ -34,8 +34,8 @@ from pliant.engines.kube.kinds import (
 )
 from pliant.engines.kube.leading import mark
 from pliant.engines.kube.names import CLUSTER
-from pliant.engines.kube.owners import ABSENT, Owners, body_of
-from pliant.engines.kube.watching import Follower
+from pliant.engines.kube.owners import Owners, body_of
+from pliant.engines.kube.watching import ABSENT, Follower
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.priority import PriorityClass
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lightkube import Client
@@ -31,7 +31,8 @@ def strangers(client: Client, scheduler: str, name: str, known: Container[Attemp
     Pods that are being deleted are left out, and those that others made: they are their makers'.
 
     `scheduler`: the name by which pods ask for it. `name`: the server's for its cluster; empty: it has none
-    yet, so the pods of one other server are meant. Raises ValueError where there are several.
+    yet, so the pods of one other server are meant. Raises ValueError where there are several,
+    or for one that cannot be read.
     """
     newest: dict[tuple[str, str], tuple[Seen, str]] = {}
     for each in client.list(Pod, namespace="*"):
@@ -56,10 +57,17 @@ def strangers(client: Client, scheduler: str, name: str, known: Container[Attemp
 
 
 def _stranger(pod: Seen, said: str) -> Stranger:
-    order: Any = {}
-    with suppress(ValueError):  # who takes it in says that it cannot be read
-        order = json.loads(said)
+    """What is on a pod is believed about the project of its namespace alone."""
     assert pod.attempt is not None
-    # What is on a pod is believed about the project of its namespace alone.
-    allows = lambda project: namespace_of(project) == pod.namespace  # noqa: E731
-    return Stranger(pod.attempt, order if isinstance(order, dict) else {}, pod.gpus, allows)
+    try:
+        order: dict[str, Any] = dict(json.loads(said))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"What pod {pod.name} says of its start cannot be read. "
+            f"End it: kubectl delete pod --namespace {pod.namespace} {pod.name}."
+        ) from error
+    return Stranger(pod.attempt, order, pod.gpus, partial(_owns, pod.namespace))
+
+
+def _owns(namespace: str, project: str) -> bool:
+    return namespace_of(project) == namespace
