@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import cycle as small
 from measure import cpu_seconds, tiny
 
-from pliant.api.routes.workloads.workloads import _missing, _queue
+from pliant.api.routes.workloads.waiting import AHEAD
 from pliant.control.board.view import Board
 from pliant.control.decider.child import ChildDecider
 from pliant.control.explain.questions import Questions
@@ -107,9 +108,9 @@ def routed(board: Board) -> None:
     """What the route does besides, for the last in the queue: who is before it, and the answer as JSON."""
 
     def run() -> None:
-        waiting = _queue(board)
-        ahead = [(it.workload.name, it.project.name, _missing(it)) for it in waiting[:100]]
-        json.dumps([ahead, len(waiting)])
+        first = map(board.workloads.__getitem__, islice(board.queue, AHEAD))
+        ahead = [(it.workload.name, it.project.name, it.missing) for it in first]
+        json.dumps([ahead, len(board.queue)])
 
     print(f"  the route besides: {min(times(run, 5)):.1f} ms")
 

@@ -57,6 +57,12 @@ def test_a_benchmark_of_the_core_prints_times_beside_goals(name: str, rows: int,
     assert len(re.findall(r" \d+\.\d{3} .*\d", found)) >= rows, found
 
 
+def test_what_questions_and_the_record_cost_is_printed(tmp_path: Path) -> None:
+    found = run("why", tmp_path)
+    for what in ("why, 100 pending: median", "what-if, a rack", "the route besides", "record of 5 cycles"):
+        assert re.search(rf"^ *{what}.* \d+\.?\d* (ms|%)", found, re.MULTILINE), found
+
+
 def test_growth_is_printed_and_drawn(tmp_path: Path) -> None:
     picture = tmp_path / "growth.png"
     found = run("growth", tmp_path, "--picture", str(picture))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pliant.engines.kube.names import FINALIZER, namespace_of
-from pliant.model.fact import NodeSeen, WorkFound, WorkGone, WorkListed
+from pliant.model.fact import NodeLost, NodeSeen, WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start, Stop
 from pliant.model.workload import Attempt, AttemptId
 from tests.engines.contract import GIB
@@ -105,6 +105,9 @@ class FoundRig(KubeRig):
         """What was told last of each, in the order in which they were told first."""
         return {fact.workload.id: fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)}
 
+    def told(self):
+        return [fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)]
+
     def gone(self):
         return [fact.workload for fact in list(self.facts) if isinstance(fact, WorkGone)]
 
@@ -154,6 +157,8 @@ def test_a_bare_pod_is_told_bound_and_ended(rig):
     pod = rig.plane.get(f"{rig.pods}/alone")
     assert pod["spec"]["nodeName"] == rig.name and "finalizers" not in pod["metadata"]
     assert pod["metadata"]["labels"]["pliant/workload"] == row.id
+    until(lambda: rig.plane.get(f"{rig.pods}/alone")["status"]["phase"] == "Running", "its node says so")
+    assert rig.told() == [row], "its start changes nothing of it: a row is recorded, sent and shown"
     rig.stop_it(attempt)
     assert rig.end(attempt).stopped
     rig.engine.recorded(attempt)
@@ -625,6 +630,7 @@ def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):
     rig.open()
     until(lambda: rig.started(attempt), "it is adopted")
     until(lambda: WorkListed("kube", frozenset({uid})) in rig.facts, "it is listed")
+    assert set(rig.told()) == {row}, "a server that starts again finds it as it was"
     rig.drop()
     rig.plane.request("DELETE", f"{rig.pods}/alone?gracePeriodSeconds=0")
     rig.open()
@@ -654,6 +660,21 @@ def test_a_binding_that_a_busy_api_server_refuses_is_tried_again(rig, owned):
         assert not rig.ends(attempt)
     finally:
         gate.close()
+
+
+def test_a_pod_of_a_lost_node_is_not_waiting_when_the_scheduler_hears_of_it(rig):
+    rig.open()
+    rig.add("alone")
+    row = rig.one()
+    attempt = rig.begin(row)
+    until(lambda: rig.started(attempt), "it runs")
+    labels = rig.plane.get(f"/api/v1/nodes/{rig.name}")["metadata"]["labels"]
+    rig.plane.request("DELETE", f"/api/v1/nodes/{rig.name}")
+    until(lambda: NodeLost(rig.name) in rig.facts, "the node is lost")
+    before = rig.facts[: rig.facts.index(NodeLost(rig.name))]
+    ready = [fact.workload.origin.ready for fact in before if isinstance(fact, WorkFound)]
+    assert ready == [(("task", 1),), (("task", 0),)]
+    rig.plane.add_node(rig.name, gpus=4, labels=labels)
 
 
 def test_a_start_whose_pod_has_gone_is_lost(rig):

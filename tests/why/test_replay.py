@@ -9,19 +9,21 @@ import subprocess
 import sys
 import threading
 import zipfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 import pliant
+from pliant.control.decider.port import News
 from pliant.control.errors import NotFound
 from pliant.control.loop import Loop
 from pliant.control.recording import Cycled
 from pliant.model.machine import Placement, Share
 from pliant.model.reason import Hastened
 from pliant.model.workload import Kind, Launch, Request, SeenFolder, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.plan import Decision, StartIntent, Verb
+from pliant.sched.plan import Decision, Plan, StartIntent, Verb
+from pliant.sched.settings import Settings
 from pliant.store.redact import redacted
 from pliant.store.rerun import Unreadable, canonical, lines_of, rerun
 from pliant.store.ring import Ring
@@ -185,7 +187,19 @@ def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
     ring.close()
 
 
-def test_nothing_that_a_person_typed_is_in_a_bundle_without_names():
+def recorded_change(folder, row):
+    """A record in which the labels, the name and the note of a row come in a change of it."""
+    ring, bare = Ring(folder / "replay"), replace(row, labels=(), name="one", shared=(), phase_message="")
+    ring.take(Cycled(1, 1, 1, Settings(), (), Plan(), (bare,)))
+    ring.take(Cycled(1, 2, 2, Settings(), (News(row),), Plan()))
+    assert ring.drained()
+    record = ring.record()
+    ring.close()
+    assert b"S3CR3T" in record
+    return record
+
+
+def test_nothing_that_a_person_typed_is_in_a_bundle_without_names(tmp_path):
     said = "S3CR3T"
     launch = Launch(
         said,
@@ -201,7 +215,7 @@ def test_nothing_that_a_person_typed_is_in_a_bundle_without_names():
     row = Workload(
         "id", said, "p", Kind.TRAINING, launch, (group,), user=f"{said}-ann", labels=((said, said),),
         annotations=((said, said),), shared=(f"user:{said}-bob",), cancelled_by=f"{said}-eve",
-        phase_message=said,
+        phase_message=said, serial=1,
     )  # fmt: skip
     task = Task("id", "main-0", "main", 0, claims=Placement("n", (Share("gpu", 500, 1, f"{said}-ann"),)))
     bundle = io.BytesIO()
@@ -209,17 +223,18 @@ def test_nothing_that_a_person_typed_is_in_a_bundle_without_names():
         archive.writestr("workloads.json", json.dumps([asdict(row)]))
         archive.writestr("tasks.json", json.dumps([asdict(task)]))
         archive.writestr("history/id.jsonl", said)
+        archive.writestr("replay.jsonl", recorded_change(tmp_path, row))
     with zipfile.ZipFile(io.BytesIO(redacted(bundle.getvalue()))) as archive:
         texts = [archive.read(name).decode() for name in archive.namelist()]
-    assert len(texts) == 2 and not [text for text in texts if said in text]
+    assert len(texts) == 3 and not [text for text in texts if said in text]
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 3"),
-        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 3"),
-        (b'{"v":2,"program":"0.2"}\n', "an older Pliant .0.2.; this one reads version 3"),  # no standings
+        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 4"),
+        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 4"),
+        (b'{"v":2,"program":"0.2"}\n', "an older Pliant .0.2.; this one reads version 4"),  # no standings
         (b"[1]\n", "line 1 is no line of a record"),
     ],
 )

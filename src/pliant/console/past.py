@@ -1,21 +1,23 @@
 """Who had which GPU at some time, from the record of cycles: its rows before that time, in order."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pliant.wire.record import Rows
 
 
 @dataclass(slots=True)
 class World:
     """As much of it as a picture needs."""
 
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     projects: dict[str, str] = field(default_factory=dict)  # id -> name
-    workloads: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tasks: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    workloads: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
 
-    def put(self, kind: str, row: dict[str, Any], gone: bool) -> None:
+    def put(self, kind: str, row: Mapping[str, Any], gone: bool) -> None:
         match kind:
             case "Node":
                 _kept(self.nodes, row["name"], row, gone)
@@ -26,7 +28,7 @@ class World:
             case "Task":
                 _kept(self.tasks, (row["workload"], row["name"]), row, gone)
 
-    def held(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    def held(self) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
         """(GPU's UUID, milli-GPUs, workload) of every claim to a GPU."""
         for task in self.tasks.values():
             workload = self.workloads.get(task["workload"])
@@ -45,15 +47,15 @@ class World:
 
 def world_at(record: bytes, at: int) -> World:
     """As it was at that time (ms): the record begins with a whole world before it."""
-    world = World()
+    world, rows = World(), Rows()
     for line in record.splitlines():
         entry = json.loads(line)
         if entry["now"] > at:
             break
         if "base" in entry:
             world = World()
-        for kind, row, *gone in (*entry.get("base", ()), *entry.get("news", ())):
-            world.put(kind, row, bool(gone and gone[0]))
+        for kind, row, gone in rows.of(entry):
+            world.put(kind, row, gone)
     return world
 
 

@@ -16,6 +16,7 @@ from pliant.sim.lines import TraceError
 from pliant.sim.trace import Change, Job, Setup, Trace
 from pliant.store.codec import Codec
 from pliant.store.rerun import Unreadable, lines_of
+from pliant.wire.record import Rows
 
 SETUP = (Node, NodePool, Department, Project, Topology)
 CODECS: Mapping[str, Codec[Any]] = {kind.__name__: Codec(kind) for kind in (*SETUP, Workload, Task)}
@@ -44,6 +45,7 @@ class Following:
         self.changes: list[Change] = []
         self.jobs: dict[str, _Seen] = {}
         self.settings = Settings()
+        self._rows = Rows()
         self.warnings: list[str] = []
 
     def take(self, entry: Mapping[str, Any]) -> None:
@@ -55,8 +57,7 @@ class Following:
         begins = entry.get("base") is not None and not self.began
         if begins:
             self.began = self.now
-        rows = [(name, body, False) for name, body in entry["base"]] if entry.get("base") else entry["news"]
-        for name, body, gone in rows if self.began else ():
+        for name, body, gone in self._rows.of(entry):
             codec = CODECS.get(name)
             if codec is not None:
                 self._row(codec.decode(json.dumps(body)), gone, begins)

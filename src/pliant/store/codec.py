@@ -15,6 +15,7 @@ from enum import Enum
 from functools import cache
 from itertools import cycle
 from json.encoder import encode_basestring_ascii
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -260,22 +261,23 @@ def _dataclass(kind: Any) -> Pair:
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     known = frozenset(name for name, _, _ in parts)
     usual = {f.name: f.default for f in fields(kind)}  # what most rows have: its text is made once
+    names = [name for name, _, _ in parts]
+    get = attrgetter(*names, names[0])  # twice, so that it is a tuple however many there are
+    heads = [f'"{name}":' for name in names]
     plain = [
-        (f'"{name}":', name, write, usual[name], "" if usual[name] is MISSING else write(usual[name]))
-        for name, write, _ in parts
+        (head, write, usual[name], "" if usual[name] is MISSING else head + write(usual[name]))
+        for head, (name, write, _) in zip(heads, parts, strict=True)
     ]
 
     def encode(value: Any) -> str:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
         done: list[str] = []
-        name = ""
         try:
-            for head, name, write, default, text in plain:
-                part = getattr(value, name)
-                done.append(head + (text if part is default else write(part)))
+            for (head, write, default, text), part in zip(plain, get(value), strict=False):
+                done.append(text if part is default else head + write(part))
         except CodecError as error:
-            raise error.inside(f".{name}") from None
+            raise error.inside(f".{names[len(done)]}") from None
         return f"{{{','.join(done)}}}"
 
     def decode(data: Any, newer: bool) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pliant.store.rerun import Replay, digest, lines_of
+from pliant.wire.record import Rows
 
 LEFT_OUT = ("server.log", "history/")
 """Beginnings of the names of files in a bundle that are free text."""
@@ -46,7 +47,7 @@ def redacted(bundle: bytes) -> bytes:
         zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out,
     ):
         kept = [name for name in source.namelist() if not name.startswith(LEFT_OUT)]
-        record = list(lines_of(bundle)) if "replay.jsonl" in kept else []
+        record = list(_whole(lines_of(bundle))) if "replay.jsonl" in kept else []
         tables = {name: json.loads(source.read(name)) for name in kept if name.endswith(".json")}
         names = _names([*tables.values(), *record])
         for name, table in tables.items():
@@ -54,6 +55,14 @@ def redacted(bundle: bytes) -> bytes:
         if record:
             out.writestr("replay.jsonl", "".join(_sealed(record, names)))
     return target.getvalue()
+
+
+def _whole(record: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """The same lines, each with whole rows: what a field holds is known by the fields beside it."""
+    rows = Rows()
+    for entry in record:
+        told = [[*it] for it in rows.of(entry)]
+        yield entry if entry.get("base") is not None else {**entry, "news": told}
 
 
 def _sealed(record: Iterable[dict[str, Any]], names: Mapping[str, str]) -> Iterable[str]:

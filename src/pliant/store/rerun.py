@@ -1,7 +1,7 @@
 """Decides recorded cycles again: `python -m pliant.store.rerun FILE`. With PYTHONPATH another core decides.
 
 Run as a file (`python -P .../rerun.py`), it takes `pliant.model` and `pliant.sched` from wherever they are
-found, be it another version; how rows are read it always takes from the folder in which it is.
+found, be it another version; how rows are read is always that of its own version.
 """
 
 import argparse
@@ -18,11 +18,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import chain, count, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast, get_args
 
-VERSION = 3
+VERSION = 4
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
 
 
@@ -67,26 +68,21 @@ def digest(plan: Any) -> str:
         runs = [(it.reason, 1) for it in told]
     else:
         waiting, runs = told.workloads, told.runs
-    places = range(1, len(waiting) + 1)
-    distinct = {id(reason): reason for reason, _ in runs}
-    number = {key: at for at, key in enumerate(distinct)}
-    which = array("q")
-    for reason, length in runs:
-        which += array("q", [number[id(reason)]]) * length
+    reasons, lengths = zip(*runs, strict=True) if runs else ((), ())
+    keys = list(map(id, reasons))
+    distinct = dict(zip(keys, reasons, strict=True))
+    number = dict(zip(distinct, count(), strict=False))
+    each: Iterable[int] = map(number.__getitem__, keys)
+    if len(keys) < len(waiting):
+        each = chain.from_iterable(map(repeat, each, lengths))
+    which = array("q", each)
     rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
     text = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
     found = hashlib.sha256("\n".join((text, "", *waiting, "")).encode())
-    found.update(_bytes(places))
-    found.update(_bytes(which))
-    return found.hexdigest()
-
-
-def _bytes(numbers: Iterable[int]) -> bytes:
-    """The same on every machine; thousands of numbers in no time."""
-    packed = array("q", numbers)
     if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
+        which.byteswap()
+    found.update(which)
+    return found.hexdigest()
 
 
 # ---------------------------------------------------------------------- reading
@@ -118,16 +114,21 @@ def lines_of(data: bytes, torn: Callable[[int], None] = lambda number: None) -> 
         yield entry
 
 
+def _own(folder: str, module: str) -> Any:
+    """A module of this version, whatever `pliant` is found."""
+    name, path = f"pliant_rerun_{module}", Path(__file__).parent.parent / folder / f"{module}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    found = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 class Replay:
     """A world that follows a record."""
 
     def __init__(self) -> None:
-        here = Path(__file__).with_name("codec.py")
-        spec = importlib.util.spec_from_file_location("pliant_rerun_codec", here)
-        assert spec is not None and spec.loader is not None
-        codec = importlib.util.module_from_spec(spec)
-        sys.modules["pliant_rerun_codec"] = codec
-        spec.loader.exec_module(codec)
+        codec = _own("store", "codec")
         if importlib.util.find_spec("pliant.compiled"):  # older versions have none
             importlib.import_module("pliant.compiled")  # passes over compiled parts that do not fit here
         self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
@@ -140,6 +141,7 @@ class Replay:
         self._world_class = world.World
         for kind in get_args(world.Row):
             self._codecs[kind.__name__] = codec.Codec(kind)
+        self._rows = _own("wire", "record").Rows()
         self.world: Any = None
         self.settings: Any = None
 
@@ -149,10 +151,7 @@ class Replay:
             self.settings = self._settings.decode(json.dumps(entry["settings"]))
         if entry.get("base") is not None:
             self.world = self._world_class()
-            for name, body in entry["base"]:
-                self._apply(name, body, False)
-            return
-        for name, body, gone in entry["news"] if self.world is not None else ():
+        for name, body, gone in self._rows.of(entry):
             self._apply(name, body, gone)
 
     def _apply(self, name: str, body: Any, gone: bool) -> None:

@@ -7,17 +7,21 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
 from pliant import __version__
+from pliant.control.decider.port import News
 from pliant.control.errors import NotFound
 from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
+from pliant.sched.world.rows import WORLD_ROWS, Row
 from pliant.store.rerun import VERSION, digest
 
 log = logging.getLogger(__name__)
@@ -41,6 +45,20 @@ def lean(value: Any) -> Any:
 
 
 _PLAIN = frozenset({int, str, bool, type(None)})
+
+
+def changes(before: Any, after: Any) -> dict[str, Any]:
+    """What a row has of another one's that is not equal, as JSON. Both are of one class."""
+    names, get = _told(cast(Hashable, type(after)))
+    pairs = zip(names, get(before), get(after), strict=False)
+    return {name: lean(new) for name, old, new in pairs if new is not old and new != old}
+
+
+@cache
+def _told(kind: Any) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    """The fields of a class that are recorded as they are, and what gets them."""
+    names = [field.name for field in fields(kind) if field.name not in SECRETS]
+    return names, attrgetter(*names)
 
 
 @cache
@@ -83,6 +101,8 @@ class Ring:
         self._taken = self._done = 0  # cycles; each is counted by one thread
         self._lock = threading.Lock()  # around files and what is known of them
         self._files: list[_File] = []
+        self._told: dict[tuple[str, Hashable], tuple[int, Row]] = {}  # number in the open file, and as it was
+        self._numbers = count()
         self._open: Any = None
         self._since = every  # cycles since the last whole world
         self._settings: Settings | None = None
@@ -152,7 +172,7 @@ class Ring:
                     self._write(cycled)
             except Exception as error:  # noqa: BLE001 - a record that cannot be written does not affect others
                 log.warning("a cycle could not be recorded: %s", error)
-                self.due = True
+                self._stop()
             self.spent += time.thread_time_ns() - began
             self._done += 1
         with self._lock:
@@ -166,11 +186,11 @@ class Ring:
         }  # fmt: skip
         if cycled.base is not None:
             self._turn(cycled)
-            entry |= {"program": __version__, "base": [[type(r).__name__, lean(r)] for r in cycled.base]}
+            entry |= {"program": __version__, "base": [self._new(row) for row in cycled.base]}
         elif self._open is None:
             return  # nothing can be made of news without a world
         else:
-            entry["news"] = [[type(it.row).__name__, lean(it.row), it.gone] for it in cycled.news]
+            entry["news"] = [self._news(it) for it in cycled.news]
         if cycled.base is not None or cycled.settings is not self._settings:
             self._settings = cycled.settings
             entry["settings"] = lean(cycled.settings)
@@ -183,9 +203,7 @@ class Ring:
             self._drop_open()
             return
         if file.size + len(data) > self._most:  # cycles came faster than they were written
-            self._open.close()
-            self._open = None
-            self.due = True
+            self._stop()
             return
         self._open.write(data)
         if cycled.base is not None or cycled.now - self._flushed > FLUSH_EVERY:
@@ -199,6 +217,30 @@ class Ring:
         ):
             self.due = True
 
+    def _stop(self) -> None:
+        """A cycle is not in the file: what comes next would refer to it, so a whole world is due."""
+        file, self._open, self.due = self._open, None, True
+        if file is not None:
+            with suppress(OSError):  # a full disk: what was not written is lost, which the next file mends
+                file.close()
+
+    def _new(self, row: Row) -> list[Any]:
+        self._told[WORLD_ROWS.identity(row)] = next(self._numbers), row
+        return [type(row).__name__, lean(row)]
+
+    def _news(self, it: News) -> list[Any]:
+        """What pliant.wire.record.Rows reads."""
+        key = WORLD_ROWS.identity(it.row)
+        known = self._told.get(key)
+        if known is None:
+            return [type(it.row).__name__, lean(it.row), True] if it.gone else [*self._new(it.row), False]
+        number, before = known
+        if it.gone:
+            del self._told[key]
+            return [number]
+        self._told[key] = number, it.row
+        return [number, changes(before, it.row)]
+
     def _turn(self, cycled: Cycled) -> None:
         """Begin a file."""
         if self._open is not None:
@@ -206,6 +248,7 @@ class Ring:
         path = self._folder / f"{cycled.epoch:06}-{cycled.cycle:09}.jsonl"
         self._open = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
         self._files = [file for file in self._files if file.path != path] + [_File(path)]
+        self._told, self._numbers = {}, count()
         self._since = 0
 
     def _drop_open(self) -> None:

@@ -6,14 +6,15 @@ Python does nothing else while one is read, and the server has requests to answe
 
 import io
 import pickle
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain, islice
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from pliant.control.decider.port import Ask, Decided, News
+from pliant.control.decider.port import Ask, Decided
 from pliant.model.reason import Reason
 from pliant.model.workload import Launch, Workload
 from pliant.sched.plan import Plan, Run, Verdicts, between, shared
@@ -27,7 +28,8 @@ PIECE = 250
 OUT_OF_MEMORY = 3
 """Exit code of a decider that did not get the memory it needed."""
 
-BARE = Launch("")
+LEFT_OUT: Mapping[str, Any] = {"launch": Launch(""), "annotations": ()}
+"""Fields of a workload that the core never reads, and what is there instead."""
 
 _WORKLOADS, _RUNS = "workloads", "runs"
 """Parts of verdicts: of the ids only those that were not in the last ones, or had another place."""
@@ -43,14 +45,37 @@ class _Pickler(pickle.Pickler):
     """Writes a dataclass as a call with its fields: quicker, and the same whether it is compiled or not."""
 
     def reducer_override(self, value: object) -> Any:
-        if isinstance(value, type) or not is_dataclass(value):
-            return NotImplemented
-        return type(value), tuple(map(partial(getattr, value), _names(cast(Hashable, type(value)))))
+        parts = _parts(cast(Hashable, type(value)))
+        return NotImplemented if parts is None else (type(value), parts(value))
+
+
+class _LeanPickler(_Pickler):
+    """Leaves out of workloads what the core never reads."""
+
+    def reducer_override(self, value: object) -> Any:
+        if type(value) is not Workload:
+            return super().reducer_override(value)
+        parts = list(_GET_WORKLOAD(value))
+        for at, bare in _BARE:
+            parts[at] = bare
+        return Workload, tuple(parts)
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(it.name for it in fields(kind) if it.init)
+def _parts(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
+    """What gets the arguments that make a dataclass again; None for another class."""
+    names = _names(kind) if is_dataclass(kind) else ()
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda value: tuple([getattr(value, name) for name in names])) if is_dataclass(kind) else None
+
+
+def _names(kind: Any) -> list[str]:
+    return [it.name for it in fields(kind) if it.init]
+
+
+_GET_WORKLOAD = attrgetter(*_names(Workload))
+_BARE = [(_names(Workload).index(name), bare) for name, bare in LEFT_OUT.items()]
 
 
 def packed(value: object) -> bytes:
@@ -68,11 +93,9 @@ class Sender:
 
     def ask(self, ask: Ask) -> None:
         parts: Iterator[object] = (
-            ([lean(row) for row in piece] for piece in _pieces(ask.base))
-            if ask.base is not None
-            else ([News(lean(it.row), it.gone) for it in piece] for piece in _pieces(ask.news))
+            [*piece] for piece in _pieces(ask.base if ask.base is not None else ask.news)
         )
-        self._send((ask.number, ask.now, ask.settings, ask.base is not None), parts)
+        self._send(_LeanPickler, (ask.number, ask.now, ask.settings, ask.base is not None), parts)
 
     def decided(self, decided: Decided) -> None:
         plan = decided.plan or Plan()
@@ -83,12 +106,12 @@ class Sender:
         ids = ((_WORKLOADS, piece) for piece in _pieces([*chain.from_iterable(new)], COLUMN))
         runs = ((_RUNS, piece) for piece in _pieces(told.runs))
         head = decided.number, plan.wake, decided.took, (*kept, (0, len(told.workloads), 0))
-        self._send(head, chain(rows, ids, runs))
+        self._send(_Pickler, head, chain(rows, ids, runs))
         self._told = told
 
-    def _send(self, head: object, parts: Iterable[object]) -> None:
+    def _send(self, kind: type[_Pickler], head: object, parts: Iterable[object]) -> None:
         buffer = io.BytesIO()
-        pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        pickler = kind(buffer, pickle.HIGHEST_PROTOCOL)
         for part in chain((head,), parts, (None,)):
             pickler.dump(part)
             self._pipe.send_bytes(buffer.getvalue())
@@ -158,8 +181,8 @@ def _same(before: Sequence[Run], runs: Sequence[Run]) -> tuple[Run, ...]:
 
 
 def lean(row: R) -> R:
-    """The row without what the core never reads: what a job runs, and the values of its variables."""
-    return replace(row, launch=BARE, annotations=()) if isinstance(row, Workload) else row
+    """The row without what the core never reads."""
+    return replace(row, **LEFT_OUT) if isinstance(row, Workload) else row
 
 
 def _pieces(values: Sequence[Any], size: int = PIECE) -> Iterator[Sequence[Any]]:

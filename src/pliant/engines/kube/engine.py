@@ -83,7 +83,9 @@ class KubeEngine(Afar):
         self._epoch, self._closed = 0, threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._machines = Machines(client, self._book, self._lock, self._lose, nodes)
-        self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler, self._runs)
+        self._waiting = waiting = WaitingPods(
+            self._cluster, self._report, self.name, scheduler, self._runs, self._scheduled
+        )
         means = (self._cluster, self._secrets, self.owners, self._report, clock, project_name, rows)
         self._steps = Steps(*means, self._lock, waiting, parts, images or {})
         self._queue: WorkQueue | None = None
@@ -135,13 +137,9 @@ class KubeEngine(Afar):
                 self._steps.tell(run, run.pod)
         self._waiting.open()
         self._queue = WorkQueue(self._work, WORKERS)
-        for run in self._runs.values():
-            self._queue.add(run.id)
-        for key, pod in list(self._pods.items()):
-            if self._stray(pod):
-                self._queue.add(key)
-        for device in self._parts.devices():
-            self._queue.add((device,))
+        strays = [key for key, pod in list(self._pods.items()) if self._stray(pod)]
+        for key in (*self._runs, *strays, *((device,) for device in self._parts.devices())):
+            self._queue.add(key)
 
     def _end_strays(self) -> None:
         """Pods of ours that the store does not know, e.g. of an older backup: ask them to end, and wait."""
@@ -392,9 +390,11 @@ class KubeEngine(Afar):
 
     def _lose(self, node: str) -> None:
         """The scheduler gives up what ran there: it ends, and is foreign until it has if the node is back."""
+        mine = [run for run in self._runs.values() if run.place.node == node and run.exit is None]
+        for run in mine:
+            run.lost = True
+            self._waiting.renew(run.id.workload)
         self._book.node(node, None)
-        for run in self._runs.values():
-            if run.place.node == node and run.exit is None:
-                run.lost = True
-                self._note(run, over=True)
-                self._look_at(run.id)
+        for run in mine:
+            self._note(run, over=True)
+            self._look_at(run.id)

@@ -50,7 +50,10 @@ class NodeBook:
     def place(self, attempt: AttemptId, place: Placement) -> None:
         """The scheduler has given that to it: no other pod's stand-in may be among its devices."""
         self._placed[place.node][attempt] = place
-        self.look(place.node)
+        told = self._told.get(place.node)
+        free = told is not None and not self._foreign.get(place.node)
+        if told is None or not (free and {gpu.uuid for gpu in told.gpus}.issuperset(place.uuids)):
+            self.look(place.node)
 
     def claimed(self, devices: Mapping[str, frozenset[str]]) -> None:
         """Those of each node that claims have by now."""
@@ -72,8 +75,8 @@ class NodeBook:
             self._pods[before.node].pop(key, None)
         if there and pod.node and pod.lives:
             self._pods[pod.node][key] = pod
-        odd = not self._scheduled(pod) or self._beyond(pod) or (before is not None and self._beyond(before))
-        if pod.node and odd:
+        changed = before is not None and before.amount != pod.amount and self._beyond(before)
+        if pod.node and (changed or not self._scheduled(pod) or self._beyond(pod)):
             self.look(pod.node)
 
     def _beyond(self, pod: Seen) -> Resources | None:

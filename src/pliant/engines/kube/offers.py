@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
+from typing import TypeVar, cast
 
 from lightkube.models.core_v1 import NodeAffinity, NodeSelectorRequirement, PodSpec
 from lightkube.models.core_v1 import Toleration as KubeToleration
@@ -48,6 +50,19 @@ POD_GROUP = f"{PLUGINS}/pod-group"
 """Label: the PodGroup of the plugins that a pod belongs to."""
 
 DEFAULT_PRIORITY = 50
+
+V = TypeVar("V")
+
+
+@lru_cache(maxsize=4096)
+def _same(value: object) -> object:
+    return value
+
+
+def same(value: V) -> V:
+    """The one object for all values that equal it: thousands of pods are alike in most, and what is one
+    object is compared, sent and written once."""
+    return cast(V, _same(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +132,10 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
         labels.get(PREEMPTIBLE, "true") != "false",
-        _request(seen, notes),
-        Launch(spec.containers[0].image or "", grace=1000 * (spec.terminationGracePeriodSeconds or 30)),
-        _affinity(spec),
-        tuple(map(_toleration, spec.tolerations or ())),
+        same(_request(seen, notes)),
+        same(Launch(spec.containers[0].image or "", grace=1000 * (spec.terminationGracePeriodSeconds or 30))),
+        same(_affinity(spec)),
+        same(tuple(map(_toleration, spec.tolerations or ()))),
         not (seen.node or seen.deleting or seen.over or seen.cluster or spec.schedulingGates),
         _wrong(seen, labels, notes, spec),
     )

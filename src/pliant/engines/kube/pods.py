@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from lightkube.models.core_v1 import Container, ContainerStatus, PodStatus, ResourceRequirements
@@ -248,16 +249,14 @@ def _amount(
                 else Resources(0, max(now.cpu, total[at].cpu), max(now.memory, total[at].memory))
             )
             total[at] = Resources(total[at].gpu, most.cpu, most.memory)
+    if len(total) == 1 and not (before or overhead):  # nearly all are like that
+        return total[0]
     alone = [_asked(each) for each in before if not each.restartPolicy]
     gpus, cpu, memory = (
-        max(sum(one), *most, 0) for one, most in zip(_columns(total), _columns(alone), strict=True)
+        max(sum(each[at] for each in total), *(each[at] for each in alone), 0) for at in range(3)
     )
     extra = _resources(overhead)
     return Resources(gpus, cpu + extra.cpu, memory + extra.memory)
-
-
-def _columns(rows: list[Resources]) -> list[list[int]]:
-    return [[row[index] for row in rows] for index in range(3)]
 
 
 def _asked(container: Container) -> Resources:
@@ -266,11 +265,12 @@ def _asked(container: Container) -> Resources:
 
 
 def _resources(amounts: Mapping[str, str]) -> Resources:
-    return Resources(
-        1000 * count_of(amounts.get(GPU_RESOURCE, "0")),
-        millicores_of(amounts.get("cpu", "0")),
-        bytes_of(amounts.get("memory", "0")),
-    )
+    return _read(*(amounts.get(name, "0") for name in (GPU_RESOURCE, "cpu", "memory")))
+
+
+@lru_cache(maxsize=4096)  # thousands of pods ask for the same
+def _read(gpus: str, cpu: str, memory: str) -> Resources:
+    return Resources(1000 * count_of(gpus), millicores_of(cpu), bytes_of(memory))
 
 
 def refusal(launch: Launch) -> BadRequest | None:

@@ -1,21 +1,21 @@
 """Pods of others that name us as their scheduler: they become workloads, grouped by who makes them."""
 
 import threading
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.offers import PLUGINS, POD_GROUP, GroupRef, Offer, offer_of
-from pliant.engines.kube.origins import Maker, Wanted, is_there, maker_of
+from pliant.engines.kube.found import as_one, no_group, workload_of
+from pliant.engines.kube.offers import Offer, offer_of
+from pliant.engines.kube.origins import Maker, is_there, maker_of
 from pliant.engines.kube.pods import Seen
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start
-from pliant.model.origin import Origin
-from pliant.model.workload import AttemptId, Kind, TaskGroup, Workload
+from pliant.model.workload import AttemptId, Workload
 
 AGAIN = 5.0
 """Seconds between two looks at the maker of pods of which some, or all, are not there."""
@@ -47,10 +47,16 @@ class WaitingPods:
     """`see`, `claim` and `answer` are for any thread."""
 
     def __init__(
-        self, cluster: Cluster, report: Sink, engine: str, scheduler: str, known: Container[AttemptId]
+        self,
+        cluster: Cluster,
+        report: Sink,
+        engine: str,
+        scheduler: str,
+        known: Container[AttemptId],
+        scheduled: Callable[[Seen], bool],
     ) -> None:
-        """`known`: attempts that this server has ordered."""
-        self._ordered = known
+        """`known`: attempts that this server has ordered. `scheduled`: one is a pod's, and is not lost."""
+        self._ordered, self._scheduled = known, scheduled
         self._cluster, self._report, self._engine = cluster, report, engine
         self.scheduler = scheduler  # the name by which pods ask for us
         self._lock = threading.Lock()
@@ -82,7 +88,10 @@ class WaitingPods:
         """It was seen, or seen to be gone."""
         if not seen.found or seen.scheduler != self.scheduler:
             return
-        offer, key = offer_of(pod, seen), (seen.namespace, seen.name)
+        key = (seen.namespace, seen.name)
+        if there and self._only_placed(seen, key):
+            return
+        offer = offer_of(pod, seen)
         with self._lock:
             source = self._sources.setdefault(offer.source, Source(offer.source, namespace=seen.namespace))
             if there:
@@ -94,6 +103,23 @@ class WaitingPods:
                 self._taken.discard(key)
         if self._queue is not None:
             self._queue.add(offer.source)
+
+    def _only_placed(self, seen: Seen, key: Key) -> bool:
+        """Whether a pod that stands alone has got its place, or gone on there: its workload is as it was."""
+        with self._lock:
+            source = self._sources.get(seen.uid)
+            before = source.offers.get(key) if source is not None else None
+            if source is None or before is None or seen.uid not in self._told:
+                return False
+            if seen.amount != before.pod.amount or not self._runs(seen):
+                return False
+            source.offers[key] = replace(before, pod=seen, waits=False)
+            self._taken.discard(key)
+            return True
+
+    def _runs(self, pod: Seen) -> bool:
+        """Whether it is the pod of an attempt of ours that goes on."""
+        return bool(pod.node) and pod.lives and not pod.deleting and self._scheduled(pod)
 
     def retain(self, there: Container[Key]) -> None:
         """All pods but these are gone."""
@@ -210,11 +236,24 @@ class WaitingPods:
             found = sorted((it for each in sources for it in each.offers.values()), key=_age)
             if not found or (identity not in self._told and self._elsewhere(found)):
                 return  # they have just gone, and are looked at again; or they are another server's
-            row = workload_of(identity, _as_one(sources), found, self._taken, self._engine)
+            maker = as_one([it.maker for it in sources if it.maker is not None])
+            row = workload_of(identity, maker, found, self._free, self._engine)
             news = self._told.get(identity) != row
             self._told[identity] = row
         if news:
             self._report(WorkFound(row))
+
+    def _free(self, offer: Offer) -> bool:
+        """Whether a task could be started as this pod. One that stands alone is for its one task only, and
+        counts while that runs, too: so its row does not change when it starts."""
+        if offer.alone:
+            return offer.waits or self._runs(offer.pod)
+        return offer.waits and (offer.pod.namespace, offer.pod.name) not in self._taken
+
+    def renew(self, workload: str) -> None:
+        """Tell how many of its pods wait, before the scheduler hears that an attempt of it was lost."""
+        if workload in self._told:
+            self._tell(workload)
 
     def _elsewhere(self, found: Sequence[Offer]) -> bool:
         """Whether another server has placed all that live, if only one whose database is lost."""
@@ -287,104 +326,3 @@ class WaitingPods:
 
 def _age(offer: Offer) -> tuple[int, int, str]:
     return offer.age
-
-
-def workload_of(
-    identity: str, maker: Maker | None, offers: list[Offer], taken: set[Key], engine: str
-) -> Workload:
-    """What its pods are together, the oldest of them first; its project is a name."""
-    first = offers[0]
-    by_group: dict[str, list[Offer]] = {}
-    for offer in offers:
-        by_group.setdefault(offer.group, []).append(offer)
-    wanted = dict(maker.groups) if maker is not None else {}
-    gang = maker is not None and maker.gang
-    if maker is not None and maker.least:
-        wanted = groups_of(maker, offers)
-    groups, ready = [], []
-    for name in sorted(wanted.keys() | by_group.keys()):
-        pods = by_group.get(name, [])
-        ask = wanted.get(name) or Wanted(len(pods))
-        groups.append(_group(name, ask, pods[0] if pods else first, alone=not gang))
-        free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
-        ready.append((name, len(free)))
-    kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
-    alone = maker is None or maker.pod_maker is None  # nobody makes such a pod again
-    return Workload(
-        identity,
-        maker.name if maker is not None else name,
-        first.project,
-        Kind.DISTRIBUTED if gang else Kind.TRAINING,
-        first.launch,
-        tuple(groups),
-        priority=first.priority,
-        preemptible=first.preemptible,
-        backoff_limit=0 if alone else 2**31,
-        backoff_exact=True,
-        priority_class=first.priority_class,
-        affinity=first.affinity,
-        tolerations=first.tolerations,
-        source="Kubernetes",
-        category="Train",
-        origin=Origin(
-            engine,
-            kind,
-            first.pod.namespace,
-            name,
-            tuple(ready),
-            over=maker is not None and maker.over,
-            failure=maker.failure if maker is not None else "",
-        ),
-    )
-
-
-def _as_one(sources: list[Source]) -> Maker | None:
-    """Their maker. What makes the pods of a PodGroup is over when all of it is."""
-    makers = [it.maker for it in sources if it.maker is not None]
-    if not makers:
-        return None
-    failures = [it.failure for it in makers if it.failure]
-    over = all(it.over for it in makers)
-    return replace(makers[0], over=over, failure=failures[0] if over and failures else "")
-
-
-def groups_of(maker: Maker, offers: list[Offer]) -> dict[str, Wanted]:
-    """Of a PodGroup: its oldest pods are its core, and those that are missing are as the oldest is."""
-    below = maker.below.groups.values() if maker.below is not None else ()
-    pods = [it for it in offers if not it.pod.deleting and not (maker.below and _failed(it.pod))] or offers[
-        :1
-    ]
-    there, core = [it.group for it in pods], [it.group for it in pods[: maker.least]]
-    missing = max(maker.least, sum(each.count for each in below)) - len(pods)
-    there += [there[0]] * missing
-    core += [there[0]] * (maker.least - len(pods))
-    return {group: Wanted(there.count(group), least=core.count(group)) for group in dict.fromkeys(there)}
-
-
-def _failed(pod: Seen) -> bool:
-    return pod.over and not (pod.end is not None and pod.end.code == 0)
-
-
-def no_group(group: GroupRef) -> str:
-    """Why a pod is not taken in that names a PodGroup which is not there."""
-    unsay = f"label {POD_GROUP}" if group.api == PLUGINS else "schedulingGroup"
-    return (
-        f"PodGroup {group.name} of {group.api} is not there, or Pliant may not read it: "
-        f"create it, or leave the {unsay} out."
-    )
-
-
-def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
-    """`alone`: its pods are no gang with those of other groups."""
-    least = ask.least or int(alone and ask.count == 1)
-    return TaskGroup(
-        name,
-        like.request,
-        min=least,
-        wanted=ask.count,
-        max=ask.count,
-        at_once=0 if least else ask.at_once,
-        launch=like.launch,
-        affinity=like.affinity,
-        tolerations=like.tolerations,
-    )

@@ -1,0 +1,35 @@
+"""The lines of the record of cycles, as a server writes them and everybody who has one reads them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+class Rows:
+    """The rows of a record, whole. They are numbered as they come, from 0 at each whole world.
+
+    A line has [class, row, gone] for a new row. For one that was told before it has [number, changed fields],
+    or [number] if it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._told: list[tuple[str, Mapping[str, Any]]] | None = None  # by number; None: before a whole world
+
+    def of(self, entry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+        """What a line tells: the class of a row, the row, and whether it is gone."""
+        if entry.get("base") is not None:
+            self._told = [(name, body) for name, body in entry["base"]]
+            yield from [(name, body, False) for name, body in self._told]
+            return
+        told = self._told
+        for first, *rest in entry["news"] if told is not None else ():
+            assert told is not None
+            if isinstance(first, str):
+                body, gone = rest
+                told += [] if gone else [(first, body)]
+                yield first, body, gone
+            elif rest:
+                name, before = told[first]
+                told[first] = name, {**before, **rest[0]}
+                yield *told[first], False
+            else:
+                yield *told[first], True
