@@ -35,6 +35,9 @@ def check(stage: Stage) -> None:
     assert {it.workload.id for it in kept.workloads.holding} == {
         it.workload.id for it in kept.workloads.values() if it.gpu
     }
+    views = list(kept.workloads.values())
+    for name in {"nobody", *(view.workload.name for view in views)}:
+        assert kept.workloads.named(name) == [view for view in views if view.workload.name == name]
     names = stage.loop.state.names
     rows = [row for row in stage.loop.world.workloads.values() if row.desired is not Desired.DELETED]
     assert {(project, name) for project in names for name in names[project]} == {
@@ -62,7 +65,7 @@ def test_kept_up_to_date_it_equals_one_made_anew(tmp_path: Path, seed: int) -> N
                 more = {"elastic": True} if draw.random() < 0.3 else {}
                 life = {"virtual": {"seconds": draw.randrange(1, 5)}} if draw.random() < 0.5 else {}
                 names.append(
-                    stage.submit(f"w{number}", draw.randint(1, 2), draw.choice("ab"), **more, **life)
+                    stage.submit(f"w{number // 2}", draw.randint(1, 2), "ab"[number % 2], **more, **life)
                 )
             case 2 if names:
                 stage.service.delete(names.pop(draw.randrange(len(names))), "me")

@@ -112,6 +112,7 @@ class Views(Mapping[str, WorkloadView]):
         self._views: dict[str, WorkloadView] = {}
         self._aside: dict[str, None] = {}  # ids of those that have verdicts and are not in the queue
         self._holding: dict[str, None] = {}  # ids of those that have GPUs
+        self._names: dict[str, tuple[str, ...]] = {}  # ids by name, in the order of submission
         self._know(verdicts)
         for view in sorted(views, key=_SERIAL):
             self._put(view.workload.id, view)
@@ -126,14 +127,26 @@ class Views(Mapping[str, WorkloadView]):
         self._holding.pop(identity, None)
         if view is None:
             gone = self._views.pop(identity, None)
+            if gone is not None:
+                self._unname(identity, gone.workload.name)
             if gone is not None and gone.lacks:  # the newest verdicts may still have it
                 self._aside[identity] = None
             return
+        if identity not in self._views:
+            name = view.workload.name
+            self._names[name] = (*self._names.get(name, ()), identity)
         self._views[identity] = view
         if view.lacks and not view.competes:
             self._aside[identity] = None
         if view.gpu:
             self._holding[identity] = None
+
+    def _unname(self, identity: str, name: str) -> None:
+        left = tuple([it for it in self._names[name] if it != identity])
+        if left:
+            self._names[name] = left
+        else:
+            del self._names[name]
 
     def __getitem__(self, identity: str) -> WorkloadView:
         return self._newest(identity)
@@ -179,7 +192,7 @@ class Views(Mapping[str, WorkloadView]):
             return made
         now = copy(self)
         now._views = dict(self._views)
-        now._aside, now._holding = dict(self._aside), dict(self._holding)
+        now._aside, now._holding, now._names = dict(self._aside), dict(self._holding), dict(self._names)
         now._know(verdicts)
         for identity in [it for it in now._aside if it not in now._views and verdicts.position(it) is None]:
             del now._aside[identity]
@@ -188,6 +201,10 @@ class Views(Mapping[str, WorkloadView]):
         for view in there:
             now._put(view.workload.id, view)
         return now
+
+    def named(self, name: str) -> list[WorkloadView]:
+        """Those of that name, in all projects, in the order of submission."""
+        return [self._newest(identity) for identity in self._names.get(name, ())]
 
     @property
     def standing(self) -> ValuesView[WorkloadView]:
@@ -317,11 +334,5 @@ class Board:
 
     def named(self, project: str, name: str) -> WorkloadView | None:
         """The workload of that name in that project (id)."""
-        return next(
-            (
-                view
-                for view in self.workloads.values()
-                if view.workload.project == project and view.workload.name == name
-            ),
-            None,
-        )
+        mine = (view for view in self.workloads.named(name) if view.workload.project == project)
+        return next(mine, None)

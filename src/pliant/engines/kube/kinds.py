@@ -220,7 +220,7 @@ class Works:
 
     def _views(self, namespace: str, name: str) -> list[WorkloadView]:
         """Those of that name: first all that are ending, last the one that has the name now."""
-        named = (view for view in self._service.board.workloads.values() if view.workload.name == name)
+        named = self._service.board.workloads.named(name)
         return sorted((it for it in named if namespace_of(it.project.name) == namespace), key=_lives)
 
     def _view(self, namespace: str, name: str) -> WorkloadView | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import lru_cache
 
 from pliant.model.workload import AttemptId
 
@@ -48,6 +49,7 @@ never was from one that ran and vanished, and an attempt could be started twice.
 _DIGEST = re.compile(r"-[0-9a-f]{10}$")
 
 
+@lru_cache(maxsize=1024)  # asked for each workload, twice a second
 def namespace_of(project: str) -> str:
     """Of the project of that name; no two have one together."""
     if project == "default":
