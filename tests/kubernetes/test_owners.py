@@ -303,7 +303,10 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     typed("pliant wait theirs --for running -p team-a --timeout 60")
     (pod,) = (it for it in found(cluster, "pods") if it["metadata"]["name"].startswith("theirs"))
     assert "ownerReferences" not in pod["metadata"]
-    log, told = stage.state / "server.log", "an object of server another has its name"
+    log, told = (
+        stage.state / "server.log",
+        "Workload runai-team-a/theirs is of server another, which alone writes it",
+    )
     until(lambda: told in log.read_text(), "the log says so")
     typed("runai delete theirs -p team-a")
     until(lambda: len(found(cluster, "pods")) == 1, "its pod is gone")

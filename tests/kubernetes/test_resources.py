@@ -55,6 +55,9 @@ class Applied:
     def accepted(self, kind, name, namespace="default"):
         until(lambda: self.condition(kind, name, namespace)[0] == "True", f"{name} is accepted")
 
+    def log(self):
+        return (self.stage.state / "server.log").read_text()
+
     def projects(self):
         return {item["name"]: item for item in json.loads(self.typed("pliant project list -o json"))}
 
@@ -252,3 +255,43 @@ def test_a_namespace_that_is_being_deleted(applied):
     body = plane.request("GET", "/api/v1/namespaces/runai-team-a")
     plane.request("PUT", "/api/v1/namespaces/runai-team-a/finalize", {**body, "spec": {"finalizers": []}})
     until(lambda: applied.status("Workload", "a1", "runai-team-a").get("phase") == "Running", "then it runs")
+
+
+def test_two_servers_on_one_cluster_do_not_write_over_each_other(tmp_path):
+    """Each has a project `default` of its own, and takes over what kubectl has applied of quotas."""
+    stages = [Stage(tmp_path / name) for name in ("one", "two")]
+    with shared(tmp_path / "cluster", "audit") as plane:
+        plane.add_node("n1", gpus=2)
+        plane.kubectl("apply", "-f", str(CRDS))
+        first, second = (Applied(plane, stage) for stage in stages)
+        first.apply("Project", "both", quota(1))
+        first.typed(f"pliant up --kubeconfig {plane.kubeconfig}")
+        first.accepted("Project", "both")
+        second.typed(f"pliant up --kubeconfig {plane.kubeconfig} --scheduler-name another")
+        until(lambda: "both" in second.projects(), "both have it")
+
+        def writes():
+            lines = (plane.folder / "audit.log").read_text().splitlines()
+            told = [json.loads(line) for line in lines]
+            found = [it["objectRef"] for it in told if it["verb"] == "patch"]
+            return sum(it["resource"] in PATHS.values() for it in found)
+
+        first.typed("pliant submit --name job --project both -g 1 -i forever")
+        until(lambda: first.status("Project", "both").get("gpuAllocated") == "1", "it is shown")
+        before = writes()
+        for name in ("a", "b", "c"):
+            second.typed(f"pliant project create {name} --quota 1")
+            until(lambda name=name: second.status("Project", name), "the second server goes on")
+        assert writes() - before <= 6, "each shows what it has, once"
+
+        assert "created" in second.apply("Workload", "once", {"image": "forever"})
+        second.accepted("Workload", "once")
+        owners = [server for server in (first, second) if "once" in server.typed("pliant list")]
+        assert len(owners) == 1, "one of them runs it"
+        other = second if owners == [first] else first
+        until(lambda: "once is of server" in other.log(), "the other one says whose it is")
+        plane.kubectl("delete", "workloads.pliant.dev", "once")
+        pods = plane.get("/api/v1/namespaces/default/pods")["items"]
+        assert pods == [], "its object goes when its pods are gone"
+        for stage in stages:
+            assert stage.close() == {}

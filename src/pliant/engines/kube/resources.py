@@ -211,18 +211,17 @@ class Resources:
         try:
             if body is None:
                 return self._absent(sort, kind, namespace, name)
+            whose = body["metadata"].get("labels", {}).get(CLUSTER, "")
+            if whose not in ("", self._cluster.name):
+                return self._leave(sort, cast(Key, key), body, whose)
             if body["metadata"].get("deletionTimestamp"):
                 return self._leaving(sort, kind, body)
             if "spec" in body:
                 return self._apply(sort, kind, body)
-            whose = body["metadata"].get("labels", {}).get(CLUSTER, "")
             if sort.owner(namespace, name) is None:
                 if whose == self._cluster.name:
                     self._pace()
                     self._delete(sort, namespace, name)
-                return None
-            if kind == "Workload" and whose not in ("", self._cluster.name):
-                self._leave(kind, namespace, name, whose)
                 return None
             if whose and FINALIZER in (sort.made(namespace, name) or {}).get("finalizers", ()):
                 self._keep(sort, body)
@@ -294,25 +293,36 @@ class Resources:
         return None
 
     def _keep(self, sort: Sort, body: dict[str, Any]) -> None:
-        there = body["metadata"].get("finalizers", ())
-        if FINALIZER not in there:
-            self._finalizers(sort, body, [*there, FINALIZER])
+        """It is this server's: of several that see it at once, the first one's."""
+        there, ours = body["metadata"].get("finalizers", ()), {CLUSTER: self._cluster.name}
+        if FINALIZER not in there or not ours.items() <= body["metadata"].get("labels", {}).items():
+            self._finalizers(sort, body, list(dict.fromkeys((*there, FINALIZER))), labels=ours)
 
-    def _finalizers(self, sort: Sort, body: dict[str, Any], names: Sequence[str]) -> None:
+    def _finalizers(self, sort: Sort, body: dict[str, Any], names: Sequence[str], **more: Any) -> None:
         """Others have some of their own there."""
         metadata = body["metadata"]
         same = {name: metadata[name] for name in ("uid", "resourceVersion")}
-        self._patch(sort, body, {"metadata": {**same, "finalizers": names}})
+        self._patch(sort, body, {"metadata": {**same, "finalizers": names, **more}})
 
-    def _leave(self, kind: str, namespace: str, name: str, whose: str) -> None:
-        """It shows a workload of another server."""
-        if (kind, namespace, name) not in self._left:
-            self._left.add((kind, namespace, name))
+    def _leave(self, sort: Sort, key: Key, body: dict[str, Any], whose: str) -> float | None:
+        """It is another server's, which shows and ends it. What was applied of quotas holds here, too."""
+        kind, namespace, name = key
+        if key not in self._left:
+            self._left.add(key)
+            where = f" --namespace {namespace}" if namespace else ""
             log.warning(
-                "%s %s/%s is not shown: an object of server %s has its name; if there is no such server, "
-                "`kubectl delete workloads.pliant.dev --namespace %s %s`",
-                *(kind, namespace, name, whose, namespace, name),
+                "%s %s is of server %s, which alone writes it; if there is no such server, "
+                "`kubectl label --overwrite %s.%s%s %s %s=%s`",
+                *(kind, f"{namespace}/{name}".strip("/"), whose, sort.kind._api_info.plural, GROUP, where),
+                *(name, CLUSTER, self._cluster.name),
             )
+        if "spec" in body and kind != "Workload" and not body["metadata"].get("deletionTimestamp"):
+            try:
+                sort.apply(namespace, name, body["spec"], {})
+            except Refused as error:
+                log.warning("%s %s of server %s is not taken over: %s", kind, name, whose, error)
+                return AGAIN
+        return None
 
     def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> None:
         reason = "".join(word.capitalize() for word in error.code.split("-"))
