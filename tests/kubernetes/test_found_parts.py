@@ -4,10 +4,15 @@ import base64
 import json
 
 import pytest
+from lightkube.resources.core_v1 import Pod
 
 from pliant.devices.config import parse
 from pliant.engines.kube.admission import admit
+from pliant.engines.kube.connection import Connection
 from pliant.engines.kube.names import DEVICES, GPU_CONF
+from pliant.engines.kube.placed import placed
+from pliant.engines.kube.pods import seen
+from pliant.engines.kube.strangers import what_is_left
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Start
 from pliant.model.workload import Attempt, AttemptId
@@ -71,9 +76,26 @@ def test_it_shares_a_device_that_a_pod_of_ours_holds(rig):
         conf = parse(notes[GPU_CONF])
         assert [(it.uuid, it.limit) for it in conf.grants] == [(rig.uuids[0], 16 * GIB * portion // 1000)]
     assert len(rig.holders()) == 1
+    check_a_lost_database(rig, {half, memory})
     for name in ("half", "memory"):
         rig.plane.request("DELETE", f"{rig.pods}/{name}?gracePeriodSeconds=0")
     until(lambda: rig.holders() == {}, "the device is free")
+
+
+def check_a_lost_database(rig, both):
+    """What they have is told from the pods alone; of a device that nobody holds nothing is believed."""
+    connection = Connection(rig.plane.kubeconfig)
+    client = connection.client
+    left = what_is_left(client, rig.name, "", frozenset(), "kube")
+    assert left.cluster == rig.name and not left.attempts
+    found = {row.id: [it for it, over in attempts if not over] for row, attempts in left.found}
+    assert found.keys() == both
+    for attempts in found.values():
+        (attempt,) = attempts
+        assert attempt.placement == rig.known[attempt.id].placement
+    pods = [(pod, seen(pod)) for pod in client.list(Pod, namespace=f"runai-{rig.name}")]
+    assert placed(client, pods, rig.name, frozenset(), "kube") == [], "their holder is in another namespace"
+    connection.close()
 
 
 def test_why_it_gets_none_is_told(rig):

@@ -226,6 +226,7 @@ class Resources:
                 return None
             if whose and FINALIZER in (sort.made(namespace, name) or {}).get("finalizers", ()):
                 self._keep(sort, body)
+            self._leave_row(sort, body)
             self._show(sort, kind, body, True, "Shown", "It was made with Pliant and is changed there.")
         except ApiError as error:
             if status_of(error) not in (404, 409):
@@ -247,6 +248,7 @@ class Resources:
         more = sort.made(namespace, name)
         if more is None:
             return None
+        more = {**more, **self._owners.left.annotations(sort.row(namespace, name))}
         body = sort.kind(body_of(self._cluster.name, namespace, name, more, kind))
         self._pace()
         try:
@@ -313,6 +315,13 @@ class Resources:
                 "`kubectl delete workloads.pliant.dev --namespace %s %s`",
                 *(kind, namespace, name, whose, namespace, name),
             )
+
+    def _leave_row(self, sort: Sort, body: dict[str, Any]) -> None:
+        metadata = body["metadata"]
+        row = sort.row(metadata.get("namespace", ""), metadata["name"])
+        if change := self._owners.left.change(sort.kind, body, row):
+            self._pace()
+            self._patch(sort, body, {"metadata": {"uid": metadata["uid"], **change}})
 
     def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> None:
         reason = "".join(word.capitalize() for word in error.code.split("-"))
