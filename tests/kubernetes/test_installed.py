@@ -152,16 +152,20 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
 
     # nor what it writes on objects
     for kind in ("Department", "Project", "NodePool", "Workload"):
-        body = {"apiVersion": "pliant.dev/v1alpha1", "kind": kind}
-        for name, notes in (("plain", {"own": "1"}), ("forged", {"pliant/row": "{}"})):
+        body, its = {"apiVersion": "pliant.dev/v1alpha1", "kind": kind}, {"pliant/row": "1"}
+        for who, name, notes in (
+            ("eve", "plain", {"own": "1"}),
+            ("eve", "forged", its),
+            (ACCOUNT, "its", its),
+        ):
             metadata = {"name": f"{name}-{kind.lower()}", "annotations": notes}
             file.write_text(json.dumps({**body, "metadata": metadata}))
-            assert (said in tried("eve", "create", "-f", str(file))) is (name == "forged"), (kind, name)
-        plain = f"{kind.lower()}s.pliant.dev", f"plain-{kind.lower()}"
-        assert tried(ACCOUNT, "annotate", *plain, "pliant/row=1") == ""
+            answer = tried(who, "create", "-f", str(file))
+            assert (said in answer) if name == "forged" else answer == "", (kind, name, answer)
+        which = f"{kind.lower()}s.pliant.dev", f"its-{kind.lower()}"
         for change in ("pliant/row=2", "pliant/row-", "pliant/other=1"):
-            assert said in tried("eve", "annotate", "--overwrite", *plain, change), (kind, change)
-        assert tried("eve", "annotate", *plain, "own-") == ""
+            assert said in tried("eve", "annotate", "--overwrite", *which, change), (kind, change)
+        assert tried("eve", "annotate", *which, "own=1") == ""
 
 
 LEFT = (

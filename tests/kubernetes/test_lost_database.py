@@ -15,6 +15,7 @@ from tests.kubernetes.test_resources import CRDS
 
 TEAM_A = "/api/v1/namespaces/runai-team-a/pods"
 OBJECTS = "namespaces/runai-team-a/workloads"
+ENDING = ("short", "brief")  # jobs that end while no server is there
 FINALIZERS = {"metadata": {"finalizers": None}}
 
 
@@ -95,7 +96,8 @@ def submit_all(cluster, stage):
     cluster.request("POST", TEAM_A, {"metadata": {"name": "theirs"}, "spec": spec})
     add_pod_of_a_job(cluster, spec)
     put(cluster, OBJECTS, "Workload", "applied", {"image": "forever", "gpus": 1})
-    everything = dict.fromkeys(("solo", "short", "pair", "theirs", "batch", "applied"), "Running")
+    put(cluster, OBJECTS, "Workload", "brief", {"image": "forever"})
+    everything = dict.fromkeys(("solo", "short", "pair", "theirs", "batch", "applied", "brief"), "Running")
     until(lambda: phases(stage) == everything, "all run")
     stage.typed("runai submit later -i forever -g 5 -p team-a -e PASSWORD=hunter2")
     stage.typed("runai submit asleep -i forever -g 5 -p team-a")
@@ -136,9 +138,9 @@ def allocated(cluster):
     return shown(cluster, "projects", "team-a")["status"]["gpuAllocated"]
 
 
-def end_short(cluster):
+def end(cluster, job):
     """Its pod, while no server is there."""
-    (name,) = (it for it in pods(cluster) if it.startswith("short-"))
+    (name,) = (it for it in pods(cluster) if it.startswith(f"{job}-"))
     ended = {"exitCode": 0, "reason": "Completed"}
     main = {"name": "main", "image": "forever", "imageID": "", "ready": False, "restartCount": 0}
     status = {"phase": "Succeeded", "containerStatuses": [{**main, "state": {"terminated": ended}}]}
@@ -148,22 +150,23 @@ def end_short(cluster):
 def test_what_was_is_taken_in_again(cluster, stage):
     everything = submit_all(cluster, stage)
     before, quotas = pods(cluster), projects(stage)
-    assert len(before) == 7
+    assert len(before) == 8
     lose(stage)
 
     stage.typed(stage.up)
     log = (stage.state / "server.log").read_text()
-    assert "5 tasks and 14 objects of another server are on this cluster" in log
+    assert "6 tasks and 14 objects of another server are on this cluster" in log
     assert phases(stage).get("solo") is None and pods(cluster).items() >= before.items(), "nothing ends"
     lose(stage)
 
-    end_short(cluster)
+    for job in ENDING:
+        end(cluster, job)
     change = {"metadata": {"annotations": {"pliant/row": "{"}}}
     cluster.request("PATCH", f"/apis/pliant.dev/v1alpha1/{OBJECTS}/unread", change)
     stage.typed(f"{stage.up} --adopt")
-    everything["short"] = "Completed"
+    everything |= dict.fromkeys(ENDING, "Completed")
     until(lambda: phases(stage) == everything, "all is known, and goes on")
-    assert pods(cluster).items() >= {(n, u) for n, u in before.items() if not n.startswith("short-")}
+    assert pods(cluster).items() >= {(n, u) for n, u in before.items() if not n.startswith(ENDING)}
     assert len(pods(cluster)) == 6, "not one was started again"
     assert projects(stage) == quotas
     assert "research" in stage.typed("pliant department list")

@@ -28,16 +28,21 @@ class Unclear(ValueError):
 
 
 def placed(
-    client: Client, pods: Iterable[tuple[Pod, Seen]], name: str, known: Container[AttemptId], engine: str
+    client: Client,
+    pods: Iterable[tuple[Pod, Seen]],
+    scheduler: str,
+    name: str,
+    known: Container[AttemptId],
+    engine: str,
 ) -> list[Found]:
-    """Of pods that ask for us, those that the server of that name for its cluster has placed. What cannot be
-    told of one leaves out its workload: it runs on and counts as used."""
+    """Of all pods, those that ask for that scheduler and that the server of that name has placed. What cannot
+    be told of one leaves out its workload: it runs on and counts as used."""
     sources: dict[str, Source] = {}
     holders: dict[str, Seen] = {}
     for pod, seen in pods:
         if seen.holds and seen.cluster == name and seen.lives:
             holders[seen.holds] = seen
-        elif seen.found:
+        elif seen.found and seen.scheduler == scheduler:
             offer = offer_of(pod, seen)
             source = sources.setdefault(offer.source, Source(offer.source, namespace=seen.namespace))
             source.offers[seen.namespace, seen.name] = offer

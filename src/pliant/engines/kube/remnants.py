@@ -77,8 +77,8 @@ class Remnants:
 
 def remnants(client: Client, scheduler: str) -> Iterator[tuple[str, Remnant]]:
     """Objects with the name of the server whose they are, as far as it was one of that scheduler, the oldest
-    of each kind first: who forges one comes later. What is being deleted is left out. Of those that somebody
-    has applied, projects alone, of no server."""
+    of each kind first: who forges one comes later. What is being deleted is left out. Projects and workloads
+    that somebody has applied are of no server."""
     for kind in (POOL, DEPARTMENT, PROJECT, WORKLOAD):
         for body in sorted(_list(client, kind), key=_age):
             metadata, name = body["metadata"], body["metadata"]["name"]
@@ -88,6 +88,9 @@ def remnants(client: Client, scheduler: str) -> Iterator[tuple[str, Remnant]]:
             if "spec" in body:
                 if kind is PROJECT and (spec := _applied(name, body["spec"])) is not None:
                     yield "", Remnant("Project", name, {}, spec=spec)
+                elif kind is WORKLOAD and (identity := identity_of(body)):
+                    phase = str((body.get("status") or {}).get("phase", ""))
+                    yield "", Remnant("Workload", name, {}, phase, identity, spec=body["spec"])
             elif whose and (one := _remnant(kind, body, scheduler)) is not None:
                 yield whose, one
 

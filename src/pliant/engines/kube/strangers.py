@@ -33,10 +33,8 @@ def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
 GONE = (Phase.COMPLETED, Phase.FAILED, Phase.DELETING)
 """Of a workload that does not start again."""
 
-CURE = (
-    "kubectl delete pods,workloads.pliant.dev,projects.pliant.dev,departments.pliant.dev,"
-    "nodepools.pliant.dev --all-namespaces --wait=false -l pliant/cluster=NAME"
-)
+OBJECTS = ",workloads.pliant.dev,projects.pliant.dev,departments.pliant.dev,nodepools.pliant.dev"
+CURE = "kubectl delete pods{} --all-namespaces --wait=false -l pliant/cluster=NAME"
 
 
 def what_is_left(
@@ -72,7 +70,8 @@ def what_is_left(
     names = names or {it.cluster for _, it in mine if it.found and it.lives and it.attempt is not None}
     if len(names) > 1:
         told = f"Pods of {len(names)} other servers are on this cluster, or their objects: "
-        raise ValueError(f"{told}{', '.join(sorted(names))}. Delete what is of all but one: {CURE}.")
+        cure = CURE.format(OBJECTS if objects else "")
+        raise ValueError(f"{told}{', '.join(sorted(names))}. Delete what is of all but one: {cure}.")
     whose = next(iter(names), name)
     if old := [f"{pod.namespace}/{pod.name}" for pod, said in found if not said]:
         log.warning("%d pods of an older release are not taken in: %s, ...", len(old), old[0])
@@ -80,7 +79,7 @@ def what_is_left(
     return Left(
         [_stranger(pod, said) for pod, said in found if said],
         [one for _, one in objects if one.identity not in silent or not one.identity],
-        placed(client, mine, whose, known, engine) if engine and whose else [],
+        placed(client, pods, asked, whose, known, engine) if engine and whose else [],
         whose,
     )
 
