@@ -155,6 +155,7 @@ HUGE = work(groups=(TaskGroup("task", Request(1), max=10**9),))
         shown(work(project="3")),
         shown(work(), namespace="team-b"),
         shown(work("w2"), row_text=kept(work("w1"))),
+        shown(work(origin=Origin("kube", "Pod", "runai-team-a", "job"))),
         shown(HUGE),
         shown(Project("x", "odd")),
         shown(Project("9" * 5000, "odd")),

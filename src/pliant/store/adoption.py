@@ -128,11 +128,11 @@ class Adoption:
             log.warning("%s %s is not taken in: %s. %s", one.kind, one.name, error, one.cure)
 
     def _read(self, one: Remnant) -> Any:
-        if not one.row:
+        if not {"row", "format"} <= one.row.keys():
             raise Unsound("nothing of its row can be read there")
         row = Codec(KINDS[one.kind]).decode(one.row["row"], int(one.row["format"]))
         if row.name != one.name:
-            raise Unsound(f"it is about {row.name}")
+            raise Unsound(f"it is about {row.name:.60}")
         return row
 
     def _keep(self, one: Remnant, row: Any) -> None:
@@ -150,7 +150,7 @@ class Adoption:
                 self._projects[row.id] = row
             case Workload():
                 _sound(row)
-                if row.id != one.identity:
+                if row.id != one.identity or row.origin is not None:
                     raise Unsound("it is about another workload")
                 self._shown.setdefault(row.id, []).append((row, one))
 
