@@ -342,6 +342,12 @@ def made_of(row: Workload) -> dict[str, Any]:
     return labels if row.origin is not None else {**labels, "finalizers": [FINALIZER]}
 
 
+def row_of(sort: Sort, namespace: str, name: str, more: Json) -> Row | None:
+    """What is left of it on its object, of which `made` told `more`. For pods of others no row is even looked
+    for: there are thousands."""
+    return sort.row(namespace, name) if not namespace or "finalizers" in more else None
+
+
 def identity_of(body: Json) -> str:
     """Which workload an object without a spec shows, or was made for."""
     labels = body["metadata"].get("labels") or {} if "metadata" in body else {}

@@ -31,6 +31,7 @@ from pliant.engines.kube.kinds import (
     Sort,
     Works,
     resource_of,
+    row_of,
 )
 from pliant.engines.kube.leading import mark
 from pliant.engines.kube.names import CLUSTER
@@ -224,9 +225,12 @@ class Resources:
             if kind == "Workload" and whose not in ("", self._cluster.name):
                 self._leave(kind, namespace, name, whose)
                 return None
-            if whose and FINALIZER in (sort.made(namespace, name) or {}).get("finalizers", ()):
+            more = sort.made(namespace, name) or {}
+            if whose and FINALIZER in more.get("finalizers", ()):
                 self._keep(sort, body)
-            self._leave_row(sort, body)
+            if change := self._owners.left.change(sort.kind, body, row_of(sort, namespace, name, more)):
+                self._pace()
+                self._patch(sort, body, {"metadata": {"uid": body["metadata"]["uid"], **change}})
             self._show(sort, kind, body, True, "Shown", "It was made with Pliant and is changed there.")
         except ApiError as error:
             if status_of(error) not in (404, 409):
@@ -248,7 +252,7 @@ class Resources:
         more = sort.made(namespace, name)
         if more is None:
             return None
-        more = {**more, **self._owners.left.annotations(sort.row(namespace, name))}
+        more = {**more, **self._owners.left.annotations(row_of(sort, namespace, name, more))}
         body = sort.kind(body_of(self._cluster.name, namespace, name, more, kind))
         self._pace()
         try:
@@ -315,13 +319,6 @@ class Resources:
                 "`kubectl delete workloads.pliant.dev --namespace %s %s`",
                 *(kind, namespace, name, whose, namespace, name),
             )
-
-    def _leave_row(self, sort: Sort, body: dict[str, Any]) -> None:
-        metadata = body["metadata"]
-        row = sort.row(metadata.get("namespace", ""), metadata["name"])
-        if change := self._owners.left.change(sort.kind, body, row):
-            self._pace()
-            self._patch(sort, body, {"metadata": {"uid": metadata["uid"], **change}})
 
     def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> None:
         reason = "".join(word.capitalize() for word in error.code.split("-"))
