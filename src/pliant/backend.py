@@ -15,7 +15,7 @@ from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.pods import sharing
-from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_strangers, kube_trouble
+from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_left, kube_trouble
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout
@@ -26,6 +26,7 @@ from pliant.model.workload import Attempt, AttemptId
 from pliant.options import Options
 from pliant.sched.world.state import World
 from pliant.shared import WallsAlone
+from pliant.store.adoption import kept as left_of
 from pliant.store.recovery import ADOPT, END, remember, take_in
 
 log = logging.getLogger(__name__)
@@ -67,17 +68,19 @@ def take_in_pods(store: Store, saved: Saved, options: Options, now: int) -> Save
     if options.unknown == END:
         cure = "kubectl delete pods --all-namespaces -l pliant/cluster=NAME"
         raise ValueError(f"--end is for tasks of this machine. On a cluster: {cure}.")
+    known, whole = frozenset(row.id for row in saved.of(Attempt)), options.unknown == ADOPT
     try:
-        found = kube_strangers(kubeconfig, scheduler, name, frozenset(row.id for row in saved.of(Attempt)))
+        left = kube_left(kubeconfig, scheduler, name, known, whole=whole)
     except ValueError:
-        if options.unknown == ADOPT:
+        if whole:
             raise
         return saved  # several servers are no trouble, and the engine tells if the cluster does not answer
-    if options.unknown == ADOPT and found:
-        return take_in(store, found, saved, now)
-    if found:
-        said = "%d tasks of another server run on this cluster. If its database is lost: `pliant up --adopt`"
-        log.warning(said, len(found))
+    if not whole and (left.attempts or left.cluster):
+        said = "%d tasks and %d objects of another server are on this cluster. If its database is lost: %s"
+        objects = sum(one.spec is None for one in left.objects)
+        log.warning(said, len(left.attempts), objects, "`pliant up --adopt`")
+    elif whole and (left.attempts or left.found or left.cluster != name):
+        return take_in(store, left, saved, now)
     return saved
 
 
@@ -112,7 +115,8 @@ def make_backend(
     if kubeconfig:
         project, now = around.project_name, clock.now
         parts = sharing(image) if image else None
-        engine: Engine = kube_engine(kubeconfig, cluster.uuid, scheduler, project, now, parts, images, rows)
+        means = (scheduler, project, now, parts, images, rows, left_of)
+        engine: Engine = kube_engine(kubeconfig, cluster.uuid, *means)
         asked = kube_admission(scheduler, image, engine)
         above, trouble = kube_epoch(kubeconfig, cluster.uuid), kube_trouble(engine)
         return Backend(engine, Found(Elsewhere()), owner, kubeconfig, kept, asked, above, trouble)

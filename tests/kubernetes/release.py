@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests.house.gaps import gap
 from tests.kubernetes.control_plane import ROOT, ControlPlane, helm
 from tests.kubernetes.keeper import die_with_parent, free_ports
@@ -41,7 +43,7 @@ def run(*words: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
 class Release:
     def __init__(self, plane: ControlPlane, folder: Path, database: str) -> None:
         """`database` is the address of PostgreSQL, with a host."""
-        self.plane, self.folder = plane, folder
+        self.plane, self.folder, self.database = plane, folder, database
         folder.mkdir()
         self.values = folder / "values.json"
         values = {
@@ -108,6 +110,13 @@ class Release:
             "PLIANT_CA": str(authority),
             "PLIANT_TOKEN": token,
         }
+
+    def empty_database(self) -> None:
+        """As if another one were in its place."""
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            schema = connection.execute("SELECT current_schema()").fetchone()[0]
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+            connection.execute(f"CREATE SCHEMA {schema}")
 
     def end(self) -> None:
         for server in self.servers.values():

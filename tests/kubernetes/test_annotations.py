@@ -9,7 +9,7 @@ from tests.kubernetes.control_plane import shared, until
 from tests.kubernetes.test_controllers import Typing
 
 PODS = "/api/v1/namespaces/default/pods"
-SAID = "Annotations pliant/... of a pod are written by Pliant alone"
+SAID = "Annotations pliant/... are written by Pliant alone"
 FORGED = {"pliant/gpu-conf": "limit=1", "pliant/devices": "any", "pliant/node-agent": "true"}
 ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"}
 

@@ -2,12 +2,18 @@
 
 import base64
 import json
+from contextlib import closing
 
 import pytest
+from lightkube.resources.core_v1 import Pod
 
 from pliant.devices.config import parse
 from pliant.engines.kube.admission import admit
-from pliant.engines.kube.names import DEVICES, GPU_CONF
+from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.names import ATTEMPT, DEVICES, GPU_CONF, GPUS
+from pliant.engines.kube.placed import placed
+from pliant.engines.kube.pods import seen
+from pliant.engines.kube.strangers import what_is_left
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Start
 from pliant.model.workload import Attempt, AttemptId
@@ -71,9 +77,46 @@ def test_it_shares_a_device_that_a_pod_of_ours_holds(rig):
         conf = parse(notes[GPU_CONF])
         assert [(it.uuid, it.limit) for it in conf.grants] == [(rig.uuids[0], 16 * GIB * portion // 1000)]
     assert len(rig.holders()) == 1
+    check_a_lost_database(rig, {half, memory})
     for name in ("half", "memory"):
         rig.plane.request("DELETE", f"{rig.pods}/{name}?gracePeriodSeconds=0")
     until(lambda: rig.holders() == {}, "the device is free")
+
+
+def check_a_lost_database(rig, both):
+    """What they have is told from the pods alone; of a device that nobody holds nothing is believed."""
+    with closing(Connection(rig.plane.kubeconfig)) as connection:
+        check_what_is_left(rig, both, connection.client)
+
+
+def check_what_is_left(rig, both, client):
+    names = rig.name, rig.name  # of the scheduler, of the server
+    left = what_is_left(client, rig.name, "", frozenset(), "kube")
+    assert left.cluster == rig.name and not left.attempts
+    found = {row.id: [it for it, over in attempts if not over] for row, attempts in left.found}
+    assert found.keys() == both
+    for attempts in found.values():
+        (attempt,) = attempts
+        assert attempt.placement == rig.known[attempt.id].placement
+    pods = [(pod, seen(pod)) for pod in client.list(Pod, namespace=f"runai-{rig.name}")]
+    whole = [(pod, seen(pod)) for pod in client.list(Pod, namespace="*")]
+    half = next(
+        pod.metadata.annotations for pod, it in whole if it.name == "half" and it.scheduler == rig.name
+    )
+    real = dict(half)
+    for forged in (
+        {GPUS: "another/gpu-0"},
+        {GPUS: f"{real[GPUS]},{rig.name}/gpu-1"},
+        {GPUS: f"{rig.name}/gpu-x"},
+        {ATTEMPT: "another/task-0/1"},
+        {ATTEMPT: real[ATTEMPT].replace("task-0", "task-7")},
+        {DEVICES: "GPU-1"},
+    ):
+        half.update({**real, **forged})
+        again = [(pod, seen(pod)) for pod, _ in whole]
+        (one,) = placed(client, again, *names, frozenset(), "kube")
+        assert one[0].name == "memory", forged
+    assert placed(client, pods, *names, frozenset(), "kube") == [], "their holder is in another namespace"
 
 
 def test_why_it_gets_none_is_told(rig):

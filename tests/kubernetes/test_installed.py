@@ -59,17 +59,38 @@ def test_its_servers_run_take_turns_and_are_upgraded(installed):
     installed.leads("pliant-1")
     assert "first" in typed("pliant list")
     assert running() == before, "it did not notice"
-    typed("runai delete first")
+    typed("runai submit waits -i forever -g 3")
+
+    def left():
+        found = plane.get("/apis/pliant.dev/v1alpha1/namespaces/default/workloads/waits")
+        return found is not None and "pliant/row" in found["metadata"].get("annotations", {})
+
+    until(left, "its object says what it is")
+    release.servers["pliant-1"].end()
+    release.empty_database()
+    release.helm("upgrade", NAME, str(CHART), "--reuse-values", "--set=adopt=true")
+    installed.begin("pliant-2")
+    installed.leads("pliant-2")
+
+    def phases():
+        return {it["name"]: it["phase"] for it in json.loads(typed("runai list -o json"))}
+
+    until(lambda: phases() == {"first": "Running", "waits": "Pending"}, "a lost database is made again")
+    assert running() == before, "it did not notice"
+    typed("runai delete first waits")
     until(lambda: not running(), "it is gone")
 
-    release.servers["pliant-1"].end()
+    release.servers["pliant-2"].end()
     release.helm("uninstall", NAME)
     left = plane.kubectl("get", "-A", "-o", "name", "-l", f"app.kubernetes.io/instance={NAME}", LEFT)
     assert [each for each in left.split() if not each.startswith("pod/")] == []
     assert plane.get("/apis/pliant.dev/v1alpha1/projects/default") is not None, "Helm keeps definitions"
 
 
-EVE = [{"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]}]
+EVE = [
+    {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]},
+    {"apiGroups": ["pliant.dev"], "resources": ["*"], "verbs": ["*"]},
+]
 
 
 def test_nobody_else_changes_what_it_writes_on_pods(installed):
@@ -101,7 +122,7 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
         change = json.dumps({"metadata": {"annotations": value}})
         return tried(who, "patch", "pod", pod, f"--patch={change}", *more)
 
-    said = "Annotations pliant/... of a pod are written by Pliant alone"
+    said = "Annotations pliant/... are written by Pliant alone"
     raised, gone = {"pliant/gpu-conf": "limit=2"}, {"pliant/gpu-conf": None}
     tries = count()
     until(lambda: said in patch({"pliant/try": str(next(tries))}, pod="waits"), "the policy is in force")
@@ -128,6 +149,23 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
         "own": "2",
     }
     assert patch(raised, who=ACCOUNT) == ""
+
+    # nor what it writes on objects
+    for kind in ("Department", "Project", "NodePool", "Workload"):
+        body, its = {"apiVersion": "pliant.dev/v1alpha1", "kind": kind}, {"pliant/row": "1"}
+        for who, name, notes in (
+            ("eve", "plain", {"own": "1"}),
+            ("eve", "forged", its),
+            (ACCOUNT, "its", its),
+        ):
+            metadata = {"name": f"{name}-{kind.lower()}", "annotations": notes}
+            file.write_text(json.dumps({**body, "metadata": metadata}))
+            answer = tried(who, "create", "-f", str(file))
+            assert (said in answer) if name == "forged" else answer == "", (kind, name, answer)
+        which = f"{kind.lower()}s.pliant.dev", f"its-{kind.lower()}"
+        for change in ("pliant/row=2", "pliant/row-", "pliant/other=1"):
+            assert said in tried("eve", "annotate", "--overwrite", *which, change), (kind, change)
+        assert tried("eve", "annotate", *which, "own=1") == ""
 
 
 LEFT = (

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 
@@ -13,6 +14,8 @@ from tests.kubernetes.test_controllers import Typing
 from tests.kubernetes.test_resources import CRDS
 
 TEAM_A = "/api/v1/namespaces/runai-team-a/pods"
+OBJECTS = "namespaces/runai-team-a/workloads"
+ENDING = ("short", "brief")  # jobs that end while no server is there
 FINALIZERS = {"metadata": {"finalizers": None}}
 
 
@@ -34,9 +37,13 @@ def stage(cluster, tmp_path):
     assert stage.close() == {}, "these processes outlived `pliant down`"
 
 
+def pid_of(stage):
+    return int(json.loads((stage.state / "server.json").read_text())["pid"])
+
+
 def lose(stage):
     """The server by SIGKILL, and all that it had on its disk."""
-    pid = int(json.loads((stage.state / "server.json").read_text())["pid"])
+    pid = pid_of(stage)
     os.kill(pid, signal.SIGKILL)
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the server is gone")
     shutil.rmtree(stage.state)
@@ -62,64 +69,172 @@ def put(cluster, path, kind, name, spec):
     cluster.request("POST", f"/apis/pliant.dev/v1alpha1/{path}", body)
 
 
+def shown(cluster, path, name):
+    return cluster.get(f"/apis/pliant.dev/v1alpha1/{path}/{name}") or {"metadata": {}, "status": {}}
+
+
+def row(cluster, path, name):
+    """What its object says of it."""
+    said = shown(cluster, path, name)["metadata"].get("annotations", {}).get("pliant/row", "{}")
+    return json.loads(json.loads(said).get("row", "{}"))
+
+
 def submit_all(cluster, stage):
-    """A job with a variable, one of two pods, a pod of others, and an object with a spec, in team-a."""
+    """A job with a variable, one of two pods, a pod of others, one that is to end, and an object with a spec,
+    in team-a; jobs that wait there and in team-b; projects, a department and a node pool."""
+    stage.typed("pliant department create research --quota 4")
+    stage.typed("pliant nodepool create fast --label kind=fast")
     stage.typed("pliant project create team-a --quota 3")
+    stage.typed("pliant project create idle --quota 2 --department research")
     put(cluster, "projects", "Project", "team-b", {"nodePools": [{"name": "default", "gpuQuota": 1}]})
     stage.typed("runai submit solo -i forever -g 1 -p team-a -e ANSWER=42")
+    stage.typed("runai submit short -i forever -p team-a")
     stage.typed("runai training pytorch submit pair --workers 1 -i forever -g 1 -p team-a")
     container = {"name": "main", "image": "forever", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     spec = {"schedulerName": "pliant", "containers": [container]}
     until(lambda: pods(cluster), "its namespace is there")
     cluster.request("POST", TEAM_A, {"metadata": {"name": "theirs"}, "spec": spec})
-    put(cluster, "namespaces/runai-team-a/workloads", "Workload", "applied", {"image": "forever", "gpus": 1})
-    everything = dict.fromkeys(("solo", "pair", "theirs", "applied"), "Running")
+    add_pod_of_a_job(cluster, spec)
+    put(cluster, OBJECTS, "Workload", "applied", {"image": "forever", "gpus": 1})
+    put(cluster, OBJECTS, "Workload", "brief", {"image": "forever"})
+    everything = dict.fromkeys(("solo", "short", "pair", "theirs", "batch", "applied", "brief"), "Running")
     until(lambda: phases(stage) == everything, "all run")
+    stage.typed("runai submit later -i forever -g 5 -p team-a -e PASSWORD=hunter2")
+    stage.typed("runai submit asleep -i forever -g 5 -p team-a")
+    stage.typed("pliant suspend asleep -p team-a")
+    stage.typed("runai submit unread -i forever -g 5 -p team-a")
+    until(lambda: "team-b" in projects(stage), "it is applied")
+    stage.typed("runai submit further -i forever -g 5 -p team-b")
+    everything |= {"later": "Pending", "asleep": "Stopped", "further": "Pending"}
+    until(lambda: row(cluster, OBJECTS, "asleep").get("desired") == "Stopped", "its object says so")
+    until(lambda: row(cluster, OBJECTS, "later") and row(cluster, OBJECTS, "unread"), "they are shown")
+    until(lambda: row(cluster, "namespaces/runai-team-b/workloads", "further"), "it is shown too")
+    assert "hunter2" not in json.dumps(shown(cluster, OBJECTS, "later")), "readers of objects see no value"
+    assert "annotations" not in shown(cluster, OBJECTS, "theirs")["metadata"], "no byte more for others"
+    until(
+        lambda: shown(cluster, OBJECTS, "asleep").get("status", {}).get("phase") == "Stopped",
+        "kubectl sees it",
+    )
     return everything
 
 
-def test_what_runs_is_taken_in_again(cluster, stage):
+def add_pod_of_a_job(cluster, spec):
+    """Its controller, which is not there, would make it so."""
+    template = {"spec": {**spec, "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "batch"}, "spec": {"template": template, "completions": 2, "parallelism": 1}}
+    uid = cluster.request("POST", "/apis/batch/v1/namespaces/runai-team-a/jobs", job)["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "batch", "uid": uid, "controller": True}
+    metadata = {"name": "batch-1", "ownerReferences": [owner]}
+    cluster.request("POST", TEAM_A, {"metadata": metadata, "spec": template["spec"]})
+
+
+def projects(stage):
+    """Quota and department of each."""
+    found = json.loads(stage.typed("pliant project list -o json"))
+    return {it["name"]: (it["totalResources"]["gpuQuota"], it["parent"]["name"]) for it in found}
+
+
+def allocated(cluster):
+    return shown(cluster, "projects", "team-a")["status"]["gpuAllocated"]
+
+
+def end(cluster, job):
+    """Its pod, while no server is there."""
+    (name,) = (it for it in pods(cluster) if it.startswith(f"{job}-"))
+    ended = {"exitCode": 0, "reason": "Completed"}
+    main = {"name": "main", "image": "forever", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Succeeded", "containerStatuses": [{**main, "state": {"terminated": ended}}]}
+    cluster.request("PATCH", f"{TEAM_A}/{name}/status", {"status": status})
+
+
+def test_what_was_is_taken_in_again(cluster, stage):
     everything = submit_all(cluster, stage)
-    before = pods(cluster)
-    assert len(before) == 5
+    before, quotas = pods(cluster), projects(stage)
+    assert len(before) == 8
     lose(stage)
 
     stage.typed(stage.up)
     log = (stage.state / "server.log").read_text()
-    assert (
-        "4 tasks of another server run on this cluster. If its database is lost: `pliant up --adopt`" in log
-    )
+    assert "6 tasks and 14 objects of another server are on this cluster" in log
     assert phases(stage).get("solo") is None and pods(cluster).items() >= before.items(), "nothing ends"
     lose(stage)
 
+    for job in ENDING:
+        end(cluster, job)
+    change = {"metadata": {"annotations": {"pliant/row": "{"}}}
+    cluster.request("PATCH", f"/apis/pliant.dev/v1alpha1/{OBJECTS}/unread", change)
     stage.typed(f"{stage.up} --adopt")
-    del everything["theirs"]  # it is its maker's, and counts as used
-    until(lambda: phases(stage) == everything, "all of ours is known, and runs")
-    assert pods(cluster) == before, "not one was started again"
-    projects = json.loads(stage.typed("pliant list projects -o json"))
-    quotas = {it["name"]: it["totalResources"]["gpuQuota"] for it in projects}
-    assert quotas["team-a"] == 3 and quotas["team-b"] == 1
+    everything |= dict.fromkeys(ENDING, "Completed")
+    until(lambda: phases(stage) == everything, "all is known, and goes on")
+    assert pods(cluster).items() >= {(n, u) for n, u in before.items() if not n.startswith(ENDING)}
+    assert len(pods(cluster)) == 6, "not one was started again"
+    assert projects(stage) == quotas
+    assert "research" in stage.typed("pliant department list")
+    assert "fast" in stage.typed("pliant nodepool list")
+    log = (stage.state / "server.log").read_text()
+    assert "Workload unread is not taken in" in log and "submit it again: runai submit unread" in log
     assert "adopted by a store that did not know it" in stage.typed("pliant describe job solo -p team-a")
+    said = stage.typed("pliant describe job later -p team-a")
+    assert "was taken in from its object Workload" in said
+
+    until(lambda: allocated(cluster) == "6", "what others made is in its project too")
 
     # what was taken in is a job like any other: it ends, starts again with its variables, and goes
     stage.typed("pliant suspend solo -p team-a")
     until(lambda: phases(stage)["solo"] == "Stopped", "it stops")
     stage.typed("pliant resume solo -p team-a")
     until(lambda: phases(stage)["solo"] == "Running", "it runs again")
-    (again,) = set(pods(cluster)) - set(before)
-    (main,) = cluster.request("GET", f"{TEAM_A}/{again}")["spec"]["containers"]
-    (secret,) = (each["secretRef"]["name"] for each in main["envFrom"])
-    values = cluster.request("GET", f"/api/v1/namespaces/runai-team-a/secrets/{secret}")["data"]
-    assert list(values) == ["ANSWER"]
+    (again,) = (it for it in pods(cluster).keys() - before.keys() if it.startswith("solo-"))
+    assert variables(cluster, again) == ["ANSWER"]
     stage.typed("pliant delete solo pair -p team-a")
-    until(lambda: len(pods(cluster)) == 2, "their pods are gone")
-    assert "theirs" in pods(cluster)
+    until(lambda: phases(stage)["later"] == "Running", "what waited starts")
+    (late,) = (it for it in pods(cluster) if it.startswith("later-"))
+    assert variables(cluster, late) == ["PASSWORD"]
+    found = cluster.request("GET", TEAM_A)["items"]
+    notes = [
+        it["metadata"]["annotations"]["pliant/gpus"] for it in found if it["status"]["phase"] == "Running"
+    ]
+    held = [gpu for each in notes for gpu in each.split(",") if gpu]
+    assert len(held) == len(set(held)) == 8, "no GPU is given twice"
+    cluster.request("DELETE", f"{TEAM_A}/theirs?gracePeriodSeconds=0")
+    until(lambda: "theirs" not in phases(stage), "it goes with its pod")
+
+    # a database that is there knows better than objects
+    ghost = copied(shown(cluster, OBJECTS, "asleep"), "ghost")
+    os.kill(pid_of(stage), signal.SIGKILL)
+    cluster.request("POST", f"/apis/pliant.dev/v1alpha1/{OBJECTS}", ghost)
+    stage.typed(f"{stage.up} --adopt")
+    until(lambda: not shown(cluster, OBJECTS, "ghost")["metadata"], "it shows nothing, and goes")
+    assert "ghost" not in phases(stage) and "short" in phases(stage)
+
+
+def copied(body, name, namespace="runai-team-a"):
+    """As somebody would forge it."""
+    kept = {key: body["metadata"][key] for key in ("labels", "annotations")}
+    kept["annotations"] = {
+        key: each.replace(f'"name\\":\\"{body["metadata"]["name"]}', f'"name\\":\\"{name}')
+        for key, each in kept["annotations"].items()
+    }
+    about = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
+    return {**about, "metadata": {**kept, "name": name, "namespace": namespace}}
+
+
+def variables(cluster, pod):
+    (main,) = cluster.request("GET", f"{TEAM_A}/{pod}")["spec"]["containers"]
+    (secret,) = (each["secretRef"]["name"] for each in main["envFrom"])
+    return list(cluster.request("GET", f"/api/v1/namespaces/runai-team-a/secrets/{secret}")["data"])
 
 
 def test_what_is_on_a_pod_is_believed_about_its_own_project_alone(cluster, stage):
-    stage.typed("pliant project create team-a --quota 1")
+    for project in ("team-a", "team-b"):
+        stage.typed(f"pliant project create {project} --quota 1")
     stage.typed("runai submit solo -i forever -g 1 -p team-a")
     until(lambda: phases(stage).get("solo") == "Running", "it runs")
+    for name in ("later", "deleted"):
+        stage.typed(f"runai submit {name} -i forever -g 9 -p team-a")
+        until(lambda name=name: row(cluster, OBJECTS, name), "it is shown")
+    stage.typed("runai submit without -i forever -g 9 -p team-b")
+    until(lambda: row(cluster, "namespaces/runai-team-b/workloads", "without"), "it is shown")
     (name,) = pods(cluster)
     real = cluster.request("GET", f"{TEAM_A}/{name}")
     lose(stage)
@@ -128,6 +243,12 @@ def test_what_is_on_a_pod_is_believed_about_its_own_project_alone(cluster, stage
     forged = {"name": "forged", "annotations": notes, "labels": real["metadata"]["labels"]}
     spec = {"schedulerName": "pliant", "nodeName": "n1", "containers": [{"name": "main", "image": "forever"}]}
     cluster.request("POST", "/api/v1/namespaces/default/pods", {"metadata": forged, "spec": spec})
+    later = shown(cluster, OBJECTS, "later")
+    for each in (copied(later, "later", "default"), copied(later, "forged")):
+        path = f"/apis/pliant.dev/v1alpha1/namespaces/{each['metadata']['namespace']}/workloads"
+        cluster.request("POST", path, each)
+    cluster.kubectl("delete", "workloads.pliant.dev", "-n", "runai-team-a", "deleted", "--wait=false")
+    cluster.kubectl("delete", "projects.pliant.dev", "team-a", "team-b")
     refused = stage.run(f"{stage.up} --adopt")
     assert refused.code != 0 and "is about another workload or project" in refused.said
     path = "/api/v1/namespaces/default/pods/forged"
@@ -137,7 +258,12 @@ def test_what_is_on_a_pod_is_believed_about_its_own_project_alone(cluster, stage
         assert refused.code != 0 and "kubectl delete pod --namespace default forged" in refused.said
     cluster.request("DELETE", "/api/v1/namespaces/default/pods/forged?gracePeriodSeconds=0")
     stage.typed(f"{stage.up} --adopt")
-    until(lambda: phases(stage).get("solo") == "Running", "it is known")
+    until(lambda: phases(stage) == {"solo": "Running", "later": "Pending"}, "these two are known")
+    log = (stage.state / "server.log").read_text()
+    assert "Workload without is not taken in: its project is not there" in log
+    assert log.count("is not taken in") == 1, "forged copies are nobody"
+    assert projects(stage)["team-a"][0] == 1, "as its pod says"
+    until(lambda: not shown(cluster, OBJECTS, "deleted")["metadata"], "its deletion is not forgotten")
 
 
 def test_pods_of_two_lost_servers_are_not_mixed(cluster, stage):
@@ -149,11 +275,14 @@ def test_pods_of_two_lost_servers_are_not_mixed(cluster, stage):
         if name == "first":
             stage.typed(stage.up)
     refused = stage.run(f"{stage.up} --adopt")
-    assert refused.code != 0 and "Pods of 2 other servers run on this cluster: " in refused.said
-    first = re.search(r"cluster: (\S+), ", refused.said)[1]
-    cluster.kubectl("delete", "pods", "--all-namespaces", "-l", f"pliant/cluster={first}", "--wait=false")
+    assert refused.code != 0 and "Pods of 2 other servers are on this cluster" in refused.said
+    first = re.search(r"objects: (\S+), ", refused.said)[1]
+    (cure,) = re.findall(r"kubectl (delete .*)NAME\.", refused.said)
+    cluster.kubectl(*shlex.split(f"{cure}{first}"))
     for pod in cluster.request("GET", f"{TEAM_A}?labelSelector=pliant/cluster={first}")["items"]:
         cluster.request("PATCH", f"{TEAM_A}/{pod['metadata']['name']}", FINALIZERS)
     until(lambda: len(cluster.request("GET", TEAM_A)["items"]) == 1, "one server's are left")
     stage.typed(f"{stage.up} --adopt")
-    until(lambda: "Running" in phases(stage).values(), "it is known")
+    left = {"first", "second"} & phases(stage).keys()
+    assert len(left) == 1
+    until(lambda: phases(stage) == dict.fromkeys(left, "Running"), "it is known")

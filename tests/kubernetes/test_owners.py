@@ -305,7 +305,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     assert "ownerReferences" not in pod["metadata"]
     log, told = (
         stage.state / "server.log",
-        "Workload runai-team-a/theirs is of server another, which alone writes it",
+        "workloads.pliant.dev theirs --namespace runai-team-a is of server another",
     )
     until(lambda: told in log.read_text(), "the log says so")
     typed("runai delete theirs -p team-a")

@@ -289,7 +289,10 @@ def test_two_servers_on_one_cluster_do_not_write_over_each_other(tmp_path):
         owners = [server for server in (first, second) if "once" in server.typed("pliant list")]
         assert len(owners) == 1, "one of them runs it"
         other = second if owners == [first] else first
-        until(lambda: "once is of server" in other.log(), "the other one says whose it is")
+        until(
+            lambda: "workloads.pliant.dev once --namespace default is of server" in other.log(),
+            "the other one says whose it is",
+        )
         plane.kubectl("delete", "workloads.pliant.dev", "once")
         pods = plane.get("/api/v1/namespaces/default/pods")["items"]
         assert pods == [], "its object goes when its pods are gone"

@@ -154,6 +154,7 @@ class Stranger:
     order: Mapping[str, Any]  # what its start left on disk; empty if nothing is there
     gpus: tuple[str, ...]  # what it was told last that it has
     allows: Callable[[str], bool] = lambda project: True  # whether its order may be about that project (name)
+    over: bool = False  # it has ended, and the store is to learn how
 
 
 class Store(Protocol):

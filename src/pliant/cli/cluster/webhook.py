@@ -56,6 +56,11 @@ spec:
       resources: [bindings, pods/binding]
       operations: [CREATE]
       scope: Namespaced
+    - apiGroups: [pliant.dev]
+      apiVersions: ["*"]
+      resources: [departments, projects, nodepools, workloads]
+      operations: [CREATE, UPDATE]
+      scope: "*"
   matchConditions:
   - {name: others, expression: "request.userInfo.username != '$account'"}
   variables:
@@ -76,7 +81,7 @@ spec:
       (key in variables.before && variables.before[key] == variables.now[key])) &&
       variables.before.all(key, !key.startsWith('pliant/') || key in variables.now)
     message: >-
-      Annotations pliant/... of a pod are written by Pliant alone: ask it for other limits,
+      Annotations pliant/... are written by Pliant alone: ask it for other limits,
       for example with pliant resize.
     reason: Forbidden
 ---

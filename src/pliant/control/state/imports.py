@@ -1,7 +1,7 @@
 """Workloads that engines found: somebody gave them to an engine itself, and may change them there."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
@@ -11,7 +11,7 @@ from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.hold import ASSEMBLING
 from pliant.model.origin import Origin
-from pliant.model.priority import PREEMPTIBLE_BELOW, PRIORITIES
+from pliant.model.priority import PREEMPTIBLE_BELOW, PRIORITIES, PriorityClass
 from pliant.model.workload import Desired, Phase, Task, TaskGroup, TaskPhase, Workload
 
 
@@ -128,10 +128,10 @@ class Imports:
             self._answers.append(Answer(row.origin.engine, row.id, why, taken=False))
             return
         state.serial += 1
-        own = self._valued(row)
+        own = valued(row, state.priorities.get(row.priority_class))
         made = replace(
             own,
-            name=self._free_name(row.name, project.id, row.id),
+            name=free_name(row.name, row.id, state.names.get(project.id, ())),
             project=project.id,
             phase=Phase.PENDING,
             phase_since=draft.now,
@@ -144,14 +144,6 @@ class Imports:
         words = f"{row.origin} was found on the cluster and taken into project {project.name}."
         draft.event(row.id, EventKind.SUBMITTED, words, who="engine")
         self._answers.append(Answer(row.origin.engine, row.id, "", taken=True))
-
-    def _valued(self, row: Workload) -> Workload:
-        """With the priority that its class has here; another one's is what the cluster says."""
-        known = self._state.priorities.get(row.priority_class)
-        if row.priority_class in PRIORITIES:
-            value = PRIORITIES[row.priority_class]
-            return replace(row, priority=value, preemptible=row.preemptible and value < PREEMPTIBLE_BELOW)
-        return row if known is None else replace(row, priority=known.value)
 
     def _follow(self, known: Workload, row: Workload, draft: Draft) -> None:
         """It has changed where it came from: how many pods wait, and how many there are to be."""
@@ -173,12 +165,20 @@ class Imports:
             draft.drop(task)
             self._state.note(task, gone=True)
 
-    def _free_name(self, wanted: str, project: str, identity: str) -> str:
-        """A name that no other workload of the project has."""
-        taken = self._state.names.get(project, ())
-        clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:63].strip("-")
-        name = clean if clean[:1].isalpha() else f"pod-{clean}"[:63].strip("-")
-        return name if name not in taken else f"{name[:54].strip('-')}-{identity[:8]}"
+
+def valued(row: Workload, known: PriorityClass | None) -> Workload:
+    """With the priority that its class has here; another one's is what the cluster says."""
+    if row.priority_class in PRIORITIES:
+        value = PRIORITIES[row.priority_class]
+        return replace(row, priority=value, preemptible=row.preemptible and value < PREEMPTIBLE_BELOW)
+    return row if known is None else replace(row, priority=known.value)
+
+
+def free_name(wanted: str, identity: str, taken: Container[str]) -> str:
+    """A name that no other workload of its project has."""
+    clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:63].strip("-")
+    name = clean if clean[:1].isalpha() else f"pod-{clean}"[:63].strip("-")
+    return name if name not in taken else f"{name[:54].strip('-')}-{identity[:8]}"
 
 
 def tasks_of(workload: Workload) -> list[Task]:

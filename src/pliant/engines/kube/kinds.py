@@ -11,6 +11,7 @@ from lightkube.generic_resource import create_global_resource, create_namespaced
 
 from pliant.control.board.view import Board, QueueView, WorkloadView
 from pliant.control.errors import BadRequest
+from pliant.control.ports import Row
 from pliant.control.service import Service
 from pliant.control.submit.submission import Submission
 from pliant.control.usecases.changes import QueueChange, QuotaChange
@@ -59,6 +60,9 @@ class Sort(Protocol):
     def made(self, namespace: str, name: str) -> Json | None:
         """What the metadata of an object without a spec say beside its name; None: the row is ending, and no
         object is made for it."""
+
+    def row(self, namespace: str, name: str) -> Row | None:
+        """What an empty database could be filled from; None: not from an object without a spec."""
 
     def release(self, namespace: str, name: str) -> None:
         """The object has gone, and its row is still needed."""
@@ -125,6 +129,10 @@ class Queues:
     def made(self, namespace: str, name: str) -> Json | None:
         return {}
 
+    def row(self, namespace: str, name: str) -> Row | None:
+        view = self._view(name)
+        return view.queue if view is not None else None
+
     def release(self, namespace: str, name: str) -> None:
         update = self._service.update_project if self._projects else self._service.update_department
         update(name, QueueChange(origin=""), USER)
@@ -190,6 +198,9 @@ class Pools:
 
     def made(self, namespace: str, name: str) -> Json | None:
         return {}
+
+    def row(self, namespace: str, name: str) -> Row | None:
+        return next((pool for pool in self._service.board.pools if pool.name == name), None)
 
     def release(self, namespace: str, name: str) -> None:
         self._service.update_pool(name, lambda pool: pool, USER, "")
@@ -286,6 +297,11 @@ class Works:
             return None
         return made_of(view.workload)
 
+    def row(self, namespace: str, name: str) -> Row | None:
+        """Not of what others made, nor of what is going: its status says so."""
+        view = self._view(namespace, name)
+        return view.workload if view is not None and _lives(view) and view.workload.origin is None else None
+
     def release(self, namespace: str, name: str) -> None:
         """What kubectl has deleted is deleted."""
 
@@ -324,6 +340,12 @@ def made_of(row: Workload) -> dict[str, Any]:
     """What the metadata of its object say beside the name. What others made, they delete: it shows only."""
     labels = {"labels": {WORKLOAD_ID: row.id}}
     return labels if row.origin is not None else {**labels, "finalizers": [FINALIZER]}
+
+
+def row_of(sort: Sort, namespace: str, name: str, more: Json) -> Row | None:
+    """What is left of it on its object, of which `made` told `more`. For pods of others no row is even looked
+    for: there are thousands."""
+    return sort.row(namespace, name) if not namespace or "finalizers" in more else None
 
 
 def identity_of(body: Json) -> str:

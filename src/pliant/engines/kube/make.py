@@ -4,7 +4,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pliant.control.ports import Engine, Stranger
+from pliant.control.left import Left
+from pliant.control.ports import Engine, Row
 from pliant.engines.kube.names import SCHEDULER, lease_name
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId
@@ -51,10 +52,12 @@ def kube_engine(
     sharing: "Sharing | None" = None,
     images: Sequence[str] = (),
     rows: Callable[[Start], Mapping[str, Any]] = lambda order: {},
+    kept: Callable[[Row], Mapping[str, Any]] = lambda row: {},
 ) -> Engine:
     """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
     (empty: pliant), `sharing` what pods with parts of GPUs need (None: no pod gets one), `images` what is
-    pulled for which name: NAME=IMAGE, `rows` those that a start follows from.
+    pulled for which name: NAME=IMAGE, `rows` those that a start follows from, `kept` what of a row its object
+    is to say.
 
     Raises ValueError.
     """
@@ -66,7 +69,7 @@ def kube_engine(
     pulled = dict(map(_named, images))
     connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
-    return KubeEngine(
+    engine = KubeEngine(
         connection,
         cluster,
         project_name=project_name,
@@ -76,25 +79,27 @@ def kube_engine(
         images=pulled,
         rows=rows,
     )
+    engine.owners.left.open(named, kept)
+    return engine
 
 
-def kube_strangers(
-    kubeconfig: str, scheduler: str, cluster: str, known: Container[AttemptId]
-) -> Sequence[Stranger]:
-    """Pods of a server of that name for its cluster that are not known; of a lost server where it is empty.
-
-    Raises ValueError.
+def kube_left(
+    kubeconfig: str, scheduler: str, cluster: str, known: Container[AttemptId], *, whole: bool
+) -> Left:
+    """What a server of that name for its cluster has left there and is not known; a lost server where it is
+    empty. Not `whole`: only as much as it takes to count it. Raises ValueError.
     """
     from httpx2 import HTTPError
 
     from pliant.engines.kube.connection import Connection
-    from pliant.engines.kube.strangers import strangers
+    from pliant.engines.kube.engine import KubeEngine
+    from pliant.engines.kube.strangers import what_is_left
 
     connection = _connected(kubeconfig, Connection)
     try:
-        return strangers(connection.client, scheduler, cluster, known)
+        return what_is_left(connection.client, scheduler, cluster, known, KubeEngine.name if whole else "")
     except HTTPError as error:
-        raise ValueError(f"The cluster does not say which pods run: {error}.") from error
+        raise ValueError(f"The cluster does not say what runs there: {error}.") from error
     finally:
         connection.close()
 

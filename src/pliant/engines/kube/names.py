@@ -26,6 +26,9 @@ ALLOCATION = "pliant/allocation"
 ORDER = "pliant/order"
 """Annotation: the rows that the start of the pod follows from, for a server whose database is lost."""
 
+ROW = "pliant/row"
+"""Annotation of an object without a spec: the row that it shows, for a server whose database is lost."""
+
 HOLDS = "pliant/holds"
 """Annotation of a pod of ours that holds a device for those who have parts of it: which one."""
 

@@ -41,6 +41,12 @@ def gpu_count(node: KubeNode) -> int:
     return count_of(can.get(GPU_RESOURCE, "0"))
 
 
+def memory_of(node: KubeNode) -> int:
+    """Bytes of each of its GPUs, as its label says; 0: nobody has said."""
+    said = ((node.metadata and node.metadata.labels) or {}).get(MEMORY, "")
+    return int(said) << 20 if said.isdigit() else 0
+
+
 def node_of(
     node: KubeNode,
     others: Sequence[Seen],
@@ -65,7 +71,7 @@ def node_of(
         and not any(each.key == UNSCHEDULABLE for each in taints)
     ):
         taints.append(Taint(UNSCHEDULABLE))
-    memory = int(labels.get(MEMORY, "0")) << 20 if labels.get(MEMORY, "0").isdigit() else 0
+    memory = memory_of(node)
     most = count_of(can["pods"]) - len(others) if "pods" in can else None
     return Node(
         name,

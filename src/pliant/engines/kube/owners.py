@@ -13,6 +13,7 @@ from lightkube import ApiError
 from pliant.engines.kube.cluster import Cluster, Refused, status_of
 from pliant.engines.kube.kinds import GROUP, VERSION, WORKLOAD, made_of
 from pliant.engines.kube.names import CLUSTER, MANAGED_BY
+from pliant.engines.kube.remnants import Remnants
 from pliant.engines.kube.watching import ABSENT
 from pliant.model.workload import Workload
 
@@ -32,6 +33,7 @@ class Owners:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.left = Remnants(cluster.name)  # what these objects say for an empty database
         self._lock = threading.Lock()
         self._known: dict[tuple[str, str], Known] = {}  # by namespace and name: what may own something
         self._again = 0.0  # monotonic s: the definition is not there before
@@ -114,7 +116,8 @@ class Owners:
         return known
 
     def _make(self, workload: Workload, namespace: str, tries: int) -> Json:
-        body = body_of(self._cluster.name, namespace, workload.name, made_of(workload))
+        more = made_of(workload) | self.left.annotations(workload)
+        body = body_of(self._cluster.name, namespace, workload.name, more)
         try:
             return cast(Json, self._cluster.client.create(WORKLOAD.from_dict(body)))
         except ApiError as error:

@@ -31,6 +31,7 @@ from pliant.engines.kube.kinds import (
     Sort,
     Works,
     resource_of,
+    row_of,
 )
 from pliant.engines.kube.leading import mark
 from pliant.engines.kube.names import CLUSTER
@@ -223,8 +224,12 @@ class Resources:
                     self._pace()
                     self._delete(sort, namespace, name)
                 return None
-            if whose and FINALIZER in (sort.made(namespace, name) or {}).get("finalizers", ()):
+            more = sort.made(namespace, name) or {}
+            if whose and FINALIZER in more.get("finalizers", ()):
                 self._keep(sort, body)
+            if change := self._owners.left.change(body["metadata"], row_of(sort, namespace, name, more)):
+                self._pace()
+                self._patch(sort, body, {"metadata": change})
             self._show(sort, kind, body, True, "Shown", "It was made with Pliant and is changed there.")
         except ApiError as error:
             if status_of(error) not in (404, 409):
@@ -246,6 +251,7 @@ class Resources:
         more = sort.made(namespace, name)
         if more is None:
             return None
+        more = {**more, **self._owners.left.annotations(row_of(sort, namespace, name, more))}
         body = sort.kind(body_of(self._cluster.name, namespace, name, more, kind))
         self._pace()
         try:
@@ -262,16 +268,17 @@ class Resources:
         )
         return None
 
-    def _apply(self, sort: Sort, kind: str, body: dict[str, Any]) -> float | None:
+    def _apply(self, sort: Sort, kind: str, body: dict[str, Any], *, mine: bool = True) -> float | None:
+        """What becomes of it is written if it is this server's."""
         metadata = body["metadata"]
-        namespace, name = metadata.get("namespace", ""), metadata["name"]
-        self._keep(sort, body)
+        if mine:
+            self._keep(sort, body)
         try:
-            sort.apply(namespace, name, body["spec"], body.get("status", {}))
+            sort.apply(metadata.get("namespace", ""), metadata["name"], body["spec"], body.get("status", {}))
         except Refused as error:
-            self._refused(sort, kind, body, error)
-            return AGAIN
-        self._show(sort, kind, body, True, ACCEPTED, "The server has taken it over.")
+            return self._refused(sort, kind, body, error) if mine else AGAIN
+        if mine:
+            self._show(sort, kind, body, True, ACCEPTED, "The server has taken it over.")
         return None
 
     def _leaving(self, sort: Sort, kind: str, body: dict[str, Any]) -> float | None:
@@ -285,8 +292,7 @@ class Resources:
             try:
                 gone = sort.delete(namespace, metadata["name"], body)
             except Refused as error:
-                self._refused(sort, kind, body, error)
-                return AGAIN
+                return self._refused(sort, kind, body, error)
             if not gone:
                 return AGAIN  # or sooner: rows tell when the last of that name is gone
         self._finalizers(sort, body, [each for each in metadata["finalizers"] if each != FINALIZER])
@@ -309,26 +315,19 @@ class Resources:
         kind, namespace, name = key
         if key not in self._left:
             self._left.add(key)
-            where = f" --namespace {namespace}" if namespace else ""
-            log.warning(
-                "%s %s is of server %s, which alone writes it; if there is no such server, "
-                "`kubectl label --overwrite %s.%s%s %s %s=%s`",
-                *(kind, f"{namespace}/{name}".strip("/"), whose, sort.kind._api_info.plural, GROUP, where),
-                *(name, CLUSTER, self._cluster.name),
-            )
-        if "spec" in body and kind != "Workload" and not body["metadata"].get("deletionTimestamp"):
-            try:
-                sort.apply(namespace, name, body["spec"], {})
-            except Refused as error:
-                log.warning("%s %s of server %s is not taken over: %s", kind, name, whose, error)
-                return AGAIN
-        return None
+            where = f"{name} --namespace {namespace}" if namespace else name
+            what = f"{sort.kind._api_info.plural}.{GROUP} {where}"
+            cure = f"kubectl label --overwrite {what} {CLUSTER}={self._cluster.name}"
+            log.warning("%s is of server %s, which alone writes it; if that is gone: %s", what, whose, cure)
+        quotas = "spec" in body and kind != "Workload" and not body["metadata"].get("deletionTimestamp")
+        return self._apply(sort, kind, body, mine=False) if quotas else None
 
-    def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> None:
+    def _refused(self, sort: Sort, kind: str, body: dict[str, Any], error: Refused) -> float:
         reason = "".join(word.capitalize() for word in error.code.split("-"))
         if self._show(sort, kind, body, False, reason, str(error)):
             about = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": body["metadata"]}
             self._cluster.event(about, reason, str(error))
+        return AGAIN
 
     def _show(
         self, sort: Sort, kind: str, body: dict[str, Any], accepted: bool, reason: str, message: str

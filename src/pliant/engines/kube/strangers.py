@@ -1,19 +1,23 @@
-"""Pods of a server whose database is lost: what a start left on each, so that a new one takes them in."""
+"""What a server whose database is lost has left on its cluster, so that a new one takes it in: what a start
+left on each pod, the objects that show rows, and where it has put pods of others."""
 
 import json
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import Any
 
 from lightkube import Client
 from lightkube.resources.core_v1 import Pod
 
+from pliant.control.left import Left
 from pliant.control.ports import Stranger
-from pliant.engines.kube.names import ORDER, SCHEDULER, namespace_of
+from pliant.engines.kube.names import ORDER, SCHEDULER
+from pliant.engines.kube.placed import placed
 from pliant.engines.kube.pods import Seen, seen
+from pliant.engines.kube.remnants import owns, remnants
 from pliant.model.order import Start
-from pliant.model.workload import AttemptId
+from pliant.model.workload import AttemptId, Phase
 
 log = logging.getLogger(__name__)
 
@@ -26,34 +30,58 @@ def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
     return {ORDER: json.dumps({"name": name, **about, "rows": rows}, separators=(",", ":"))} if rows else {}
 
 
-def strangers(client: Client, scheduler: str, name: str, known: Container[AttemptId]) -> Sequence[Stranger]:
-    """The newest attempt of each task of the workloads that run here and of which an attempt is not known.
-    Pods that are being deleted are left out, and those that others made: they are their makers'.
+GONE = (Phase.COMPLETED, Phase.FAILED, Phase.DELETING)
+"""Of a workload that does not start again."""
+
+OBJECTS = ",workloads.pliant.dev,projects.pliant.dev,departments.pliant.dev,nodepools.pliant.dev"
+CURE = "kubectl delete pods{} --all-namespaces --wait=false -l pliant/cluster=NAME"
+
+
+def what_is_left(
+    client: Client, scheduler: str, name: str, known: Container[AttemptId], engine: str = ""
+) -> Left:
+    """The newest attempt of each task of the workloads that run here, and of which it is not known. In an
+    empty store also all that objects say, and so attempts that have ended while it was gone.
 
     `scheduler`: the name by which pods ask for it. `name`: the server's for its cluster; empty: it has none
-    yet, so the pods of one other server are meant. Raises ValueError where there are several,
-    or for one that cannot be read.
+    yet, so what is left of one other server is meant. `engine`: its name; empty: pods of others are left out.
+    Raises ValueError where there are several servers, or for a pod that cannot be read.
     """
+    asked = scheduler or SCHEDULER
+    objects = [] if name else list(remnants(client, asked))
+    shown = {one.identity for _, one in objects if one.phase not in GONE}
+    pods = [(pod, seen(pod)) for pod in client.list(Pod, namespace="*")]
+    mine = [(pod, it) for pod, it in pods if it.scheduler == asked]
     newest: dict[tuple[str, str], tuple[Seen, str]] = {}
-    for each in client.list(Pod, namespace="*"):
-        pod = seen(each)
-        theirs = pod.found or pod.holds or pod.deleting or pod.scheduler != (scheduler or SCHEDULER)
-        if theirs or name not in ("", pod.cluster) or pod.attempt is None or pod.attempt in known:
+    for each, pod in mine:
+        if pod.found or pod.holds or pod.attempt is None or name not in ("", pod.cluster):
+            continue
+        if pod.attempt in known:
             continue
         key = (pod.attempt.workload, pod.attempt.task)
         before = newest.get(key)
         if before is None or before[0].attempt is None or before[0].attempt.number < pod.attempt.number:
             newest[key] = pod, ((each.metadata and each.metadata.annotations) or {}).get(ORDER, "")
-    running = {key[0] for key, (pod, _) in newest.items() if pod.lives}
-    found = [it for key, it in sorted(newest.items()) if key[0] in running]
-    if len(names := sorted({pod.cluster for pod, _ in found})) > 1:
-        raise ValueError(
-            f"Pods of {len(names)} other servers run on this cluster: {', '.join(names)}. "
-            "End those of all but one: kubectl delete pods --all-namespaces -l pliant/cluster=NAME."
-        )
+    running = {key[0] for key, (pod, _) in newest.items() if pod.lives and not pod.deleting} | shown
+    found = [
+        it for key, it in sorted(newest.items()) if key[0] in running and (it[0].lives or key[0] in shown)
+    ]
+    names = {pod.cluster for pod, _ in found} | {whose for whose, _ in objects if whose}
+    names = names or {it.cluster for _, it in mine if it.found and it.lives and it.attempt is not None}
+    if len(names) > 1:
+        told = f"Pods of {len(names)} other servers are on this cluster, or their objects: "
+        cure = CURE.format(OBJECTS if objects else "")
+        raise ValueError(f"{told}{', '.join(sorted(names))}. Delete what is of all but one: {cure}.")
+    whose = next(iter(names), name)
     if old := [f"{pod.namespace}/{pod.name}" for pod, said in found if not said]:
         log.warning("%d pods of an older release are not taken in: %s, ...", len(old), old[0])
-    return [_stranger(pod, said) for pod, said in found if said]
+    silent = {pod.attempt.workload for pod, said in found if not said and pod.attempt is not None}
+    return Left(
+        [_stranger(pod, said) for pod, said in found if said],
+        [one for _, one in objects if one.identity not in silent or not one.identity],
+        placed(client, pods, asked, whose, known, engine) if engine and whose else [],
+        whose,
+    )
 
 
 def _stranger(pod: Seen, said: str) -> Stranger:
@@ -66,8 +94,4 @@ def _stranger(pod: Seen, said: str) -> Stranger:
             f"What pod {pod.name} says of its start cannot be read. "
             f"End it: kubectl delete pod --namespace {pod.namespace} {pod.name}."
         ) from error
-    return Stranger(pod.attempt, order, pod.gpus, partial(_owns, pod.namespace))
-
-
-def _owns(namespace: str, project: str) -> bool:
-    return namespace_of(project) == namespace
+    return Stranger(pod.attempt, order, pod.gpus, partial(owns, pod.namespace), not pod.lives)

@@ -74,7 +74,7 @@ class WaitingPods:
         queue = WorkQueue(self._work, 1)
         with self._lock:
             self._queue, self._words = queue, WorkQueue(self._tell_why, 1)
-            ages = {uid: min(map(_age, it.offers.values())) for uid, it in self._sources.items()}
+            ages = {uid: min(map(by_age, it.offers.values())) for uid, it in self._sources.items()}
         for uid in sorted(ages, key=lambda uid: ages[uid]):
             queue.add(uid)
         queue.add(LISTED)
@@ -170,7 +170,7 @@ class WaitingPods:
             for key, offer in source.offers.items()
             if offer.waits and offer.group == group and key not in self._taken
         ]
-        return sorted(found, key=_age)
+        return sorted(found, key=by_age)
 
     def _of(self, workload: str) -> list[Source]:
         alone = self._sources.get(workload)
@@ -209,7 +209,7 @@ class WaitingPods:
     def _look(self, uid: str) -> float | None:
         with self._lock:
             source = self._sources.get(uid)
-            offers = sorted(source.offers.values(), key=_age) if source is not None else []
+            offers = sorted(source.offers.values(), key=by_age) if source is not None else []
         if source is None:
             return None
         if offers and (offers[0].owner or offers[0].together) and self._stale(source):
@@ -233,7 +233,7 @@ class WaitingPods:
         """Of a workload of which pods are there."""
         with self._lock:
             sources = self._of(identity)
-            found = sorted((it for each in sources for it in each.offers.values()), key=_age)
+            found = sorted((it for each in sources for it in each.offers.values()), key=by_age)
             if not found or (identity not in self._told and self._elsewhere(found)):
                 return  # they have just gone, and are looked at again; or they are another server's
             maker = as_one([it.maker for it in sources if it.maker is not None])
@@ -324,5 +324,6 @@ class WaitingPods:
         return None
 
 
-def _age(offer: Offer) -> tuple[int, int, str]:
+def by_age(offer: Offer) -> tuple[int, int, str]:
+    """The oldest first."""
     return offer.age
