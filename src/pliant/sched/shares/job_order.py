@@ -32,7 +32,8 @@ class Queue:
     """A project with its jobs, or a department (or the root) with the queues below it that have any."""
 
     __slots__ = (
-        "asked", "below", "jobs", "key", "known", "measure", "parent", "standing", "tally", "version",
+        "asked", "below", "jobs", "key", "known", "measure", "others", "parent", "standing", "tally",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -46,8 +47,9 @@ class Queue:
         self.jobs: list[Job] = []  # a heap; empty of all but projects
         self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
         self.version = -1  # of the world for which `known` holds
-        self.asked = NOTHING  # by its next job then
-        self.known: QueueOrder = ()  # its key then
+        self.asked = NOTHING  # by its next job when it got its last key
+        self.known: QueueOrder = ()  # that key
+        self.others: dict[Resources, QueueOrder] = {}  # those of other jobs, in that version
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -59,9 +61,17 @@ class Queue:
     def key_at(self, version: int) -> QueueOrder:
         """Its key among its siblings, as the world is now."""
         adding = self.jobs[0][3] if self.jobs else self.next()
-        if self.version != version or self.asked != adding:
-            self.version, self.asked = version, adding
-            self.known = queue_order(self.key, self.standing, self.tally, adding, self.measure)
+        if self.version != version:
+            self.version = version
+            self.others.clear()
+        elif self.asked == adding:
+            return self.known
+        elif (found := self.others.get(adding)) is not None:
+            return found
+        else:
+            self.others[self.asked] = self.known
+        self.asked = adding
+        self.known = queue_order(self.key, self.standing, self.tally, adding, self.measure)
         return self.known
 
 
