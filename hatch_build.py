@@ -151,7 +151,10 @@ def compile_core(root: Path, folder: Path) -> dict[str, str]:
     script = (
         "from setuptools import setup\n"
         "from mypyc.build import mypycify\n"
-        f"setup(name='core', packages=[], ext_modules=mypycify({modules!r}, opt_level='3'))\n"
+        f"core = mypycify({modules!r}, opt_level='3')\n"
+        "for it in core:\n"
+        "    it.extra_compile_args.append('-fvisibility=hidden')\n"  # else no call is inlined
+        "setup(name='core', packages=[], ext_modules=core)\n"
     )
     (copy / "setup.py").write_text(script)
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]

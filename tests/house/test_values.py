@@ -1,11 +1,11 @@
 """Values that are not frozen, because thousands of them are made in a cycle, are not changed all the same."""
 
 import ast
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from pliant.model.machine import Placement, Share
-from pliant.model.workload import Task
+from pliant.model.workload import Request, Task
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
 ROOMS = ("model", "sched", "control", "store")
@@ -40,3 +40,12 @@ def test_a_change_is_found() -> None:
 def test_equal_values_are_one_key() -> None:
     one, other = Placement("n", (Share("g"),)), Placement("n", (Share("g"),))
     assert len({one, other}) == len({Task("w", "t", "g", 0, claims=it) for it in (one, other)}) == 1
+
+
+def test_a_request_is_compared_in_all_it_asks_for() -> None:
+    """Its comparison is written out: a new field must not be left out of it."""
+    plain = Request()
+    for field in fields(Request):
+        other = replace(plain, **{field.name: "u" if field.name == "owner" else 7})
+        assert other != plain and hash(other) != hash(plain), field.name
+    assert Request(devices=1) == Request(devices=1) != (1, 1000, 0, 0, 0, (0, 0, ""))

@@ -1,5 +1,6 @@
 """The wheel: what is in it, and that it works where nothing else of the project is."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -125,6 +126,8 @@ def test_a_compiled_core_decides_byte_for_byte_the_same(tmp_path: Path) -> None:
     assert f"-{python}-{python}-linux_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "compiled")
+    (library,) = (tmp_path / "compiled").glob("*__mypyc.*.so")
+    assert not hasattr(ctypes.CDLL(str(library)), "CPyDef_cycle___decide"), "what is exported is not inlined"
     told, rows = {}, {}
     for name, source in (("compiled", tmp_path / "compiled"), ("plain", ROOT / "src")):
         env = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.model.quantity import GPU, Resources
 from pliant.sched.actions.context import Cycle
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.shares.queue_order import job_key
+from pliant.sched.shares.fair_share import INFINITE
+from pliant.sched.shares.queue_order import Measure, job_key
 from pliant.sched.world.membership import MOVED
 from pliant.sched.world.state import World
 from tests.sched.ticker import Ticker, settled
@@ -154,3 +156,21 @@ def _rows_of(of: World) -> list[list[str]]:
     """Ids of what waits, by kind, each in its order."""
     of.update_sets()
     return sorted([chunk.workload.id for chunk in row] for row in of.rows_alike(job_key))
+
+
+def test_a_share_is_the_largest_ratio_whatever_was_asked_for_before():
+    """Of 4 GPUs; of all 64 cores, as there is no bound; of no memory, which counts as a thousandth."""
+    measure = Measure(Resources(4000, INFINITE, 0), Resources(8000, 64_000, 1 << 40))
+    placed, more = (1000, 32_000, 0), (1000, 16_000, 0)
+    for gpu, cpu, memory in (
+        (0, 0, 0),
+        placed,
+        placed,
+        more,
+        placed,
+        (3000, 16_000, 0),
+        (4000, 64_000, 2),
+        more,
+    ):
+        largest = max(gpu * 2**64 // 4000, cpu * 2**64 // 64_000, memory * GPU * 2**64)
+        assert measure.share(gpu, cpu, memory) == largest

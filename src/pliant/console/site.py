@@ -8,7 +8,7 @@ from nicegui import ui
 from starlette.types import ASGIApp, Message
 
 from pliant.console.design import ICON
-from pliant.console.pages import (
+from pliant.console.pages import (  # noqa: F401 - their import registers the pages
     assets,
     audit,
     clusters,
@@ -28,28 +28,6 @@ from pliant.console.pages import (
     workload,
     workloads,
 )
-
-PAGES = (
-    assets,
-    audit,
-    clusters,
-    new,
-    nodes,
-    notifications,
-    overview,
-    people,
-    policies,
-    quotas,
-    replay,
-    reports,
-    settings,
-    units,
-    welcome,
-    whatif,
-    workload,
-    workloads,
-)
-"""Modules whose import registers their pages."""
 
 RECONNECT = 30.0
 """Seconds for which a page whose connection is lost finds its state again."""

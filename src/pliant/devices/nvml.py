@@ -5,10 +5,12 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pliant.control.ports import GpuLoad
 from pliant.model.machine import Gpu, Node
+
+T = TypeVar("T")
 
 
 class NvmlDevices:
@@ -59,7 +61,20 @@ class NvmlDevices:
 
     def processes(self) -> dict[str, dict[int, int]]:
         """Bytes by pid by GPU (uuid) of all that compute; a GPU that does not tell is missing."""
-        found: dict[str, dict[int, int]] = {}
+        return self._told(lambda _, rows: {row.pid: int(row.usedGpuMemory or 0) for row in rows})
+
+    def loads(self) -> dict[str, GpuLoad]:
+        """By uuid how busy each GPU is and what of its memory is used; one that does not tell is missing."""
+        return self._told(
+            lambda handle, rows: GpuLoad(
+                int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+                sum(int(row.usedGpuMemory or 0) for row in rows),
+            )
+        )
+
+    def _told(self, ask: Callable[[Any, Any], T]) -> dict[str, T]:
+        """By uuid the answer of each GPU, asked with its handle and the processes that compute on it."""
+        found: dict[str, T] = {}
         if self.reason:
             return found
         with suppress(self._nvml.NVMLError):
@@ -68,23 +83,7 @@ class NvmlDevices:
                     handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
                     rows = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
                     uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
-                    found[uuid] = {row.pid: int(row.usedGpuMemory or 0) for row in rows}
-        return found
-
-    def loads(self) -> dict[str, GpuLoad]:
-        """By uuid how busy each GPU is and what of its memory is used; one that does not tell is missing."""
-        found: dict[str, GpuLoad] = {}
-        if self.reason:
-            return found
-        with suppress(self._nvml.NVMLError):
-            for index in range(self._nvml.nvmlDeviceGetCount()):
-                with suppress(self._nvml.NVMLError):
-                    handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                    rows = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                    found[_text(self._nvml.nvmlDeviceGetUUID(handle))] = GpuLoad(
-                        int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-                        sum(int(row.usedGpuMemory or 0) for row in rows),
-                    )
+                    found[uuid] = ask(handle, rows)
         return found
 
     def _start(self) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pliant.model.affinity import Affinity, Toleration
 from pliant.model.hold import Dependency, Element, Limited
@@ -43,12 +43,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
     UNKNOWN = "Unknown"
 
-    @property
-    def final(self) -> bool:
-        return self in _FINAL
-
-
-_FINAL = (Phase.COMPLETED, Phase.FAILED)
+    final: bool  # it has ended; kept, not computed: the core asks all the time
 
 
 class Desired(StrEnum):
@@ -73,9 +68,15 @@ class Request:
     owner: str = ""  # account with whose parts alone it shares a device; empty: with parts without an owner
 
     # Written out: each workload's is looked up by what it asks for, and mypyc compiles none that is derived.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self._all() == other._all()
+
     def __hash__(self) -> int:
+        return hash(self._all())
+
+    def _all(self) -> tuple[int, int, int, int, int, tuple[int, int, str]]:
         rest = self.portion_limit, self.gpu_memory_limit, self.owner
-        return hash((self.devices, self.portion, self.gpu_memory, self.cpu, self.memory, rest))
+        return self.devices, self.portion, self.gpu_memory, self.cpu, self.memory, rest
 
     @property
     def shared(self) -> bool:
@@ -256,17 +257,16 @@ class TaskPhase(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
-    @property
-    def live(self) -> bool:
-        """True while an attempt may hold devices."""
-        return self in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
-
-    @property
-    def over(self) -> bool:
-        """True once it has ended for good."""
-        return self in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+    live: bool  # an attempt may hold devices
+    over: bool  # it has ended for good
 
 
+for _phase in Phase:
+    _phase.final = _phase in (Phase.COMPLETED, Phase.FAILED)
+for _state in TaskPhase:
+    _state.live = _state in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
+    _state.over = _state in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+ORDERED: Final = TaskPhase.ORDERED  # to name a member by its Enum is a call in Python 3.11
 TaskKey = tuple[str, str]
 """Workload and name of a task."""
 
@@ -275,8 +275,7 @@ TaskKey = tuple[str, str]
 class Task:
     """One process or pod of a workload, over all its attempts. Never changed.
 
-    `claims` is what the scheduler has given it; `carries` is what its present attempt occupies until its end
-    is seen. A device is *releasing* what is carried but no longer claimed, *promised* where a claim waits.
+    `claims` is what the scheduler has given it; `carries` what its attempt occupies until its end is seen.
     """
 
     workload: str  # id
@@ -326,7 +325,7 @@ class Task:
     def ordered(self, place: Placement) -> "Task":
         """Its row once its next attempt is ordered there; said field by field, which is twice as fast."""
         return Task(
-            self.workload, self.name, self.group, self.index, TaskPhase.ORDERED, place, place,
+            self.workload, self.name, self.group, self.index, ORDERED, place, place,
             self.attempt + 1, None, self.first_started, self.failures, self.last_code, self.ooms,
             self.retry_at, self.resizes,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate, chain, count, groupby, repeat
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
@@ -21,6 +21,9 @@ class Verb(StrEnum):
     SHRINK = "shrink"  # takes a portion, the core stays
     MOVE = "move"  # takes claims and gives others, nothing is lost
     EVICT = "evict"  # takes the core; it goes back to pending
+
+
+PLACE: Final = Verb.PLACE  # as CORE of pliant.sched.world.chunks
 
 
 # Three constructors are written out: these are made for each placement, and mypyc compiles no derived one.

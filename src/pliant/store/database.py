@@ -101,9 +101,7 @@ class Database:
             .order_by(table.c.seq)
             .limit(limit)
         )
-        with self._link.reading() as connection:
-            found = connection.execute(query).all()
-        return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
+        return self._numbered(kinds.EVENT, query)
 
     def happened(
         self, since: int, *, before: int | None = None, limit: int = 500
@@ -113,9 +111,7 @@ class Database:
         if before is not None:
             query = query.where(table.c.seq < before)
         query = query.order_by(table.c.seq.desc()).limit(limit)
-        with self._link.reading() as connection:
-            found = connection.execute(query).all()
-        return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
+        return self._numbered(kinds.EVENT, query)
 
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
@@ -127,9 +123,7 @@ class Database:
             .order_by(table.c.seq)
             .limit(limit)
         )
-        with self._link.reading() as connection:
-            found = connection.execute(query).all()
-        return [*zip([row.seq for row in found], self._decoded(kinds.AUDIT, found), strict=True)]
+        return self._numbered(kinds.AUDIT, query)
 
     def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
         table = schema.samples
@@ -186,6 +180,11 @@ class Database:
     def _rows(self, connection: Connection, row: type[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
         """Rows of one kind in the order of their keys."""
         return self._decoded(kinds.KINDS[row], connection.execute(_query(row, *which)).all())
+
+    def _numbered(self, kind: Kind[T], query: Select[Any]) -> list[tuple[int, T]]:
+        with self._link.reading() as connection:
+            found = connection.execute(query).all()
+        return [*zip([row.seq for row in found], self._decoded(kind, found), strict=True)]
 
     def _decoded(self, kind: Kind[T], rows: Iterable[Sequence[Any]]) -> tuple[T, ...]:
         """The values of rows, each of which is (format, body, identity ...)."""

@@ -21,7 +21,6 @@ from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.schemas.models import Received
 from pliant.control.errors import BadRequest, Conflict, Unavailable
-from pliant.model.workload import TaskPhase
 from pliant.wire.proof import LEAST, MOST, PATH
 from pliant.wire.server import (
     BackupDone,
@@ -179,11 +178,7 @@ def whoami(caller: Caller, here: Here) -> Response:
 @router.get("/server", dependencies=[needs("server:read")], **answers(200, ServerItem))
 def server(here: Here) -> Response:
     info, board = here.server, here.service.board
-    running = sum(
-        task.phase in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
-        for view in board.workloads.values()
-        for task in view.tasks
-    )
+    running = sum(task.phase.live for view in board.workloads.values() for task in view.tasks)
     return answer(
         {
             "url": info.url,

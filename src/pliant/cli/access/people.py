@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -89,34 +90,6 @@ def _bound(account: str | None) -> dict[str, str]:
     return {} if account is None else {"account": account}
 
 
-@click.command("bind", cls=Command)
-@click.argument("name")
-@click.option("--account", required=True, metavar="NAME", help="Account of this machine; '' for none.")
-@pass_session
-def bind_user(session: Session, name: str, account: str) -> None:
-    """Run a user's jobs as an account of this machine."""
-    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"account": account})
-    click.echo(f"Jobs of user {name} run as {account or 'no account'}.")
-
-
-@click.command("enable", cls=Command)
-@click.argument("name")
-@pass_session
-def enable_user(session: Session, name: str) -> None:
-    """Let a disabled user log in again."""
-    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"enabled": True})
-    click.echo(f"User {name} enabled.")
-
-
-@click.command("disable", cls=Command)
-@click.argument("name")
-@pass_session
-def disable_user(session: Session, name: str) -> None:
-    """Disable a user and end all sessions; running jobs continue."""
-    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"enabled": False})
-    click.echo(f"User {name} disabled.")
-
-
 @click.command("reset", cls=Command)
 @click.argument("name")
 @pass_session
@@ -134,16 +107,6 @@ def password(session: Session) -> None:
     new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
     session.client.call("POST", "/api/v1/me/password", body={"currentPassword": old, "newPassword": new})
     click.echo(f"Password changed. Log in again: {session.program} login user")
-
-
-@click.command("delete", cls=Command)
-@click.argument("names", nargs=-1, required=True)
-@pass_session
-def delete_user(session: Session, names: tuple[str, ...]) -> None:
-    """Delete users with their access rules and keys; their running jobs continue."""
-    for name in names:
-        session.client.call("DELETE", f"{USERS}/{segment(name)}")
-        click.echo(f"User {name} deleted.")
 
 
 @click.command("list", cls=Command)
@@ -168,34 +131,6 @@ def create_app(session: Session, name: str, account: str | None) -> None:
         session.note(f"It has no rights yet: {session.program} access-rule create --app {name} --role ROLE")
 
 
-@click.command("bind", cls=Command)
-@click.argument("name")
-@click.option("--account", required=True, metavar="NAME", help="Account of this machine; '' for none.")
-@pass_session
-def bind_app(session: Session, name: str, account: str) -> None:
-    """Run an application's jobs as an account of this machine."""
-    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"account": account})
-    click.echo(f"Jobs of application {name} run as {account or 'no account'}.")
-
-
-@click.command("enable", cls=Command)
-@click.argument("name")
-@pass_session
-def enable_app(session: Session, name: str) -> None:
-    """Let a disabled application log in again."""
-    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"enabled": True})
-    click.echo(f"Application {name} enabled.")
-
-
-@click.command("disable", cls=Command)
-@click.argument("name")
-@pass_session
-def disable_app(session: Session, name: str) -> None:
-    """Disable an application and its tokens; running jobs continue."""
-    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"enabled": False})
-    click.echo(f"Application {name} disabled.")
-
-
 @click.command("secret", cls=Command)
 @click.argument("name")
 @pass_session
@@ -205,11 +140,53 @@ def renew_app(session: Session, name: str) -> None:
     click.echo(f"Client secret of {name}, shown once: {made['clientSecret']}")
 
 
-@click.command("delete", cls=Command)
-@click.argument("names", nargs=-1, required=True)
-@pass_session
-def delete_app(session: Session, names: tuple[str, ...]) -> None:
-    """Delete applications with their access rules; their running jobs continue."""
-    for name in names:
-        session.client.call("DELETE", f"{APPS}/{segment(name)}")
-        click.echo(f"Application {name} deleted.")
+def _alike(path: str, who: str, disable: str, delete: str) -> Iterator[click.Command]:
+    """bind, enable, disable and delete, of users and of applications alike. `who`: one of them."""
+    noun = who.rpartition(" ")[2]
+
+    @click.command("bind", cls=Command, help=f"Run {who}'s jobs as an account of this machine.")
+    @click.argument("name")
+    @click.option("--account", required=True, metavar="NAME", help="Account of this machine; '' for none.")
+    @pass_session
+    def bind(session: Session, name: str, account: str) -> None:
+        session.client.call("PATCH", f"{path}/{segment(name)}", body={"account": account})
+        click.echo(f"Jobs of {noun} {name} run as {account or 'no account'}.")
+
+    yield bind
+    for word, enabled, text in (
+        ("enable", True, f"Let a disabled {noun} log in again."),
+        ("disable", False, disable),
+    ):
+
+        @click.command(word, cls=Command, help=text)
+        @click.argument("name")
+        @pass_session
+        def switch(session: Session, name: str, word: str = word, enabled: bool = enabled) -> None:
+            session.client.call("PATCH", f"{path}/{segment(name)}", body={"enabled": enabled})
+            click.echo(f"{noun.capitalize()} {name} {word}d.")
+
+        yield switch
+
+    @click.command("delete", cls=Command, help=delete)
+    @click.argument("names", nargs=-1, required=True)
+    @pass_session
+    def remove(session: Session, names: tuple[str, ...]) -> None:
+        for name in names:
+            session.client.call("DELETE", f"{path}/{segment(name)}")
+            click.echo(f"{noun.capitalize()} {name} deleted.")
+
+    yield remove
+
+
+bind_user, enable_user, disable_user, delete_user = _alike(
+    USERS,
+    "a user",
+    "Disable a user and end all sessions; running jobs continue.",
+    "Delete users with their access rules and keys; their running jobs continue.",
+)
+bind_app, enable_app, disable_app, delete_app = _alike(
+    APPS,
+    "an application",
+    "Disable an application and its tokens; running jobs continue.",
+    "Delete applications with their access rules; their running jobs continue.",
+)

@@ -9,7 +9,7 @@ import click
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.organization import quotas
 from pliant.cli.output.amounts import show_gpus
-from pliant.cli.output.formats import output_options, show, structured
+from pliant.cli.output.formats import output_options, show
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
 
@@ -71,11 +71,7 @@ def _body(given: dict[str, Any]) -> dict[str, Any]:
 @pass_session
 def create(session: Session, name: str, **given: Any) -> None:
     """Create a department."""
-    body = {"name": name, **_body(given)}
-    unit = session.client.create_unit("departments", body)
-    if not structured(session, unit):
-        click.echo(f"Department {unit['name']} created.")
-        quotas.warn(session, unit)
+    quotas.create(session, "department", {"name": name, **_body(given)})
 
 
 @click.command("update", cls=Command)
@@ -86,13 +82,7 @@ def create(session: Session, name: str, **given: Any) -> None:
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
     """Change the settings given as options."""
-    body = _body(given)
-    if not body:
-        raise click.UsageError("Specify what to change, for example --quota 6.")
-    unit = session.client.update_unit("departments", name, body)
-    if not structured(session, unit):
-        click.echo(f"Department {name} updated.")
-        quotas.warn(session, unit)
+    quotas.update(session, "department", name, _body(given))
 
 
 @click.command("delete", cls=Command)
@@ -101,6 +91,4 @@ def update(session: Session, name: str, **given: Any) -> None:
 @pass_session
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
     """Delete departments that have no projects."""
-    for name in names:
-        session.client.delete_unit("departments", name)
-        click.echo(f"Department {name} deleted.")
+    quotas.delete(session, "department", names)

@@ -10,7 +10,7 @@ import click
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.organization import quotas
 from pliant.cli.output.amounts import show_duration, show_gpus
-from pliant.cli.output.formats import output_options, show, structured
+from pliant.cli.output.formats import output_options, show
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import NotFound
@@ -169,10 +169,7 @@ def create(session: Session, name: str, **given: Any) -> None:
     """Create a project."""
     body = {"name": name, **_body(given)}
     body.setdefault("resources", [{"nodePool": {"name": quotas.DEFAULT_POOL}, "gpu": {"deserved": 0}}])
-    unit = session.client.create_unit("projects", body)
-    if not structured(session, unit):
-        click.echo(f"Project {unit['name']} created.")
-        quotas.warn(session, unit)
+    quotas.create(session, "project", body)
 
 
 @click.command("update", cls=Command)
@@ -183,13 +180,7 @@ def create(session: Session, name: str, **given: Any) -> None:
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
     """Change the settings given as options."""
-    body = _body(given)
-    if not body:
-        raise click.UsageError("Specify what to change, for example --quota 3.")
-    unit = session.client.update_unit("projects", name, body)
-    if not structured(session, unit):
-        click.echo(f"Project {name} updated.")
-        quotas.warn(session, unit)
+    quotas.update(session, "project", name, _body(given))
 
 
 @click.command("delete", cls=Command)
@@ -198,6 +189,4 @@ def update(session: Session, name: str, **given: Any) -> None:
 @pass_session
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
     """Delete projects that have no workloads."""
-    for name in names:
-        session.client.delete_unit("projects", name)
-        click.echo(f"Project {name} deleted.")
+    quotas.delete(session, "project", names)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pliant.cli.output.amounts import counted_gpus, duration, memory, number, show_gpus, whole
+from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -256,7 +257,28 @@ def footnote(units: Iterable[Any]) -> str:
     return "".join(f"\n{OVERPROMISED} {text}" for text in overpromised(units))
 
 
-def warn(session: Session, unit: Any) -> None:
-    """After a quota was set that the machines cannot keep."""
-    for text in overpromised([unit]):
-        session.note(f"Note: {text}")
+def create(session: Session, kind: str, body: Mapping[str, Any]) -> None:
+    """Of the kind `project` or `department`."""
+    unit = session.client.create_unit(f"{kind}s", body)
+    _told(session, unit, f"{kind.capitalize()} {unit['name']} created.")
+
+
+def update(session: Session, kind: str, name: str, body: Mapping[str, Any]) -> None:
+    if not body:
+        raise click.UsageError("Specify what to change, for example --quota 3.")
+    unit = session.client.update_unit(f"{kind}s", name, body)
+    _told(session, unit, f"{kind.capitalize()} {name} updated.")
+
+
+def delete(session: Session, kind: str, names: Iterable[str]) -> None:
+    for name in names:
+        session.client.delete_unit(f"{kind}s", name)
+        click.echo(f"{kind.capitalize()} {name} deleted.")
+
+
+def _told(session: Session, unit: Any, done: str) -> None:
+    """With a note about a quota that the machines cannot keep."""
+    if not structured(session, unit):
+        click.echo(done)
+        for text in overpromised([unit]):
+            session.note(f"Note: {text}")

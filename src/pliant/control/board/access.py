@@ -13,7 +13,6 @@ from pliant.model.identity import (
     CustomRole,
     LoginSession,
     User,
-    subject_of,
 )
 from pliant.model.identity import USER as USER_KIND
 from pliant.model.rights import ROLES, Grant, Role, role_named
@@ -104,11 +103,3 @@ def access_of(
         clients,
         by_subject,
     )
-
-
-def user_subject(user: User) -> str:
-    return subject_of(USER_KIND, user.id)
-
-
-def application_subject(application: Application) -> str:
-    return subject_of(APPLICATION_KIND, application.id)

@@ -14,7 +14,8 @@ from pliant.control.state.usage import DAY, day_of, going, parts
 from pliant.model.hold import USER_LIMIT, Limited
 from pliant.model.identity import Allowance
 from pliant.model.quantity import counted
-from pliant.model.workload import Desired, Workload
+from pliant.model.workload import Workload
+from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.device_share import estimate
 
 EVERYBODY = ""
@@ -47,13 +48,9 @@ def bounds(state: State, user: str, project: str) -> Iterable[Allowance]:
             yield found
 
 
-def waits(row: Workload) -> bool:
-    return row.desired is Desired.RUNNING and not row.phase.final
-
-
 def counts(row: Workload) -> bool:
     """True if it competes or runs: what is held back counts nowhere yet."""
-    return waits(row) and not row.held
+    return workload_open(row) and not row.held
 
 
 def live(state: State, row: Workload) -> bool:
@@ -155,7 +152,7 @@ def parked(row: Workload, state: State) -> Workload:
 
 def waiting(state: State, user: str, scope: str) -> int:
     """Jobs of that person of which nothing runs."""
-    rows = (row for row in state.world.workloads.values() if row.user == user and waits(row))
+    rows = (row for row in state.world.workloads.values() if row.user == user and workload_open(row))
     return sum(1 for row in rows if (not scope or row.project == scope) and not live(state, row))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import islice
 
 from pliant.model.workload import Desired, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.subgroups import Level, tree
 
 
@@ -71,7 +72,7 @@ def core_of(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
 def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
     """The tasks that come next in a workload of which only some are to run at once."""
     found: list[Task] = []
-    if workload.desired is not Desired.RUNNING or workload.phase.final:
+    if not workload_open(workload):
         return found
     if workload.origin is not None and workload.origin.over:
         return found

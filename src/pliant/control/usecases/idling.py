@@ -12,6 +12,7 @@ from pliant.model.quantity import counted
 from pliant.model.sample import MINUTE, Sample
 from pliant.model.tenancy import TimeLimits
 from pliant.model.workload import Desired, Kind, Phase, Workload
+from pliant.sched.world.chunks import workload_open
 
 WARNED_AT = 2
 """The owner is told after one part in so many of the limit."""
@@ -46,7 +47,7 @@ class Idling:
     def _tell(self, draft: Draft, warns: set[str], stops: set[str], limits: dict[str, int]) -> None:
         for identity in sorted(warns | stops):
             row = self._loop.state.world.workloads.get(identity)
-            if row is None or row.desired is not Desired.RUNNING or row.phase.final:
+            if row is None or not workload_open(row):
                 continue
             limit = counted(max(1, limits[identity] // MINUTE), "minute")
             if identity in stops:

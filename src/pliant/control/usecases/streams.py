@@ -10,7 +10,8 @@ from pliant.control.ports import Engine, Input, Session
 from pliant.control.state.draft import Draft
 from pliant.control.usecases.submissions import Submissions
 from pliant.model.event import EventKind
-from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase
+from pliant.model.workload import Attempt, AttemptId, Task, TaskPhase
+from pliant.sched.world.chunks import workload_open
 
 FOLLOW_WAIT = 0.2
 """Seconds between two looks for the next attempt of a task whose log is followed."""
@@ -74,7 +75,7 @@ class Streams(Submissions):
             yield from stream
             board = self.board
             view = board.workloads.get(attempt.workload)
-            if view is None or view.workload.phase.final or view.workload.desired is not Desired.RUNNING:
+            if view is None or not workload_open(view.workload):
                 return
             if not any(task.name == attempt.task and task.attempt > attempt.number for task in view.tasks):
                 self.watch(board.version, FOLLOW_WAIT)

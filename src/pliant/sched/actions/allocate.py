@@ -8,7 +8,7 @@ from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.placement.series import Series, chain_of
-from pliant.sched.plan import Decision, Verb
+from pliant.sched.plan import PLACE, Decision
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.job_order import Batch, Order
 from pliant.sched.world.chunks import Chunk, Step
@@ -135,7 +135,7 @@ def _next(
             placed = Placed(where, gpu, row.named, row.tally.gpu, row.quota)
             if names[0] != key[1]:
                 names = (key[1],)
-            cycle.record(Decision(Verb.PLACE, "allocate", wid, names, 0, gpu, placed))
+            cycle.record(Decision(PLACE, "allocate", wid, names, 0, gpu, placed))
             if blocked:
                 blocked.pop(wid, None)
     finally:

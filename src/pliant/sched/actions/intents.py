@@ -2,18 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.reason import ByOwner, Ended, Reason, Restarted
 from pliant.model.workload import AttemptId, Task, TaskKey, TaskPhase, Workload
 from pliant.sched.placement import eligibility
-from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
+from pliant.sched.plan import PLACE, Decision, ResizeIntent, StartIntent, StopIntent
 from pliant.sched.settings import Settings
 from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.nodes import Device
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import core_met
+
+WAITING: Final = TaskPhase.WAITING  # as CORE of pliant.sched.world.chunks
 
 
 class Outcome:
@@ -89,7 +92,7 @@ class Deriver:
         for at, decision in enumerate(made):
             wid = decision.workload
             self._decisions[wid] = at
-            if decision.verb is Verb.PLACE:
+            if decision.verb is PLACE:
                 self._places[wid] = at
         self._coming: dict[str, Coming] = {}  # by node
         self._roomy: dict[str, bool] = {}  # nodes with cores and memory for all that have a place there
@@ -101,7 +104,7 @@ class Deriver:
         starting: dict[str, list[Seat]] = {}
         for key in keys:
             row, claim = self._world.tasks[key], self._world.claim_of(key)
-            if row.phase is TaskPhase.WAITING and claim is not None:
+            if row.phase is WAITING and claim is not None:
                 starting.setdefault(row.workload, []).append((key, row, claim))
             elif row.phase is TaskPhase.RUNNING or row.phase is TaskPhase.ORDERED:
                 if claim is None:
@@ -112,7 +115,8 @@ class Deriver:
                 self._noted(key)
         for cause, _, wid in sorted(map(self._turn, starting)):
             waiting = starting[wid]
-            if len(waiting) == 1 and self._starts_alone(wid, *waiting[0], cause):
+            key, row, claim = waiting[0]
+            if len(waiting) == 1 and self._starts_alone(wid, key, row, claim, cause):
                 continue
             self._start(wid, [key for key, _, _ in waiting])
             for key, _, _ in waiting:

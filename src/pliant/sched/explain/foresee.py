@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from pliant.model.workload import Desired, Task, TaskPhase
+from pliant.model.workload import Task, TaskPhase
 from pliant.sched.explain.trial import Change, Decide, apply
 from pliant.sched.plan import Decision, Plan, Verdicts
 from pliant.sched.settings import Settings
+from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.state import World
 
 ROUNDS = 40
@@ -61,7 +62,7 @@ def placed(world: World) -> dict[str, tuple[tuple[str, int, int], ...]]:
     """What each workload that should run has claims to, by node; nothing for those that wait."""
     found: dict[str, tuple[tuple[str, int, int], ...]] = {}
     for wid, row in world.workloads.items():
-        if row.phase.final or row.desired is not Desired.RUNNING:
+        if not workload_open(row):
             continue
         nodes: dict[str, tuple[int, int]] = {}
         for key in world.keys_of(wid):

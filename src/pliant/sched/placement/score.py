@@ -7,6 +7,7 @@ both what a task would strand and what it would leave, so a row is searched by b
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 from pliant.model.machine import NodePool, Strategy
@@ -116,9 +117,7 @@ def rival(cls: NodeClass, first: NodeState, ask: Ask) -> Key | None:
         key = bests[look]
         if look != first.look and key is not None and (found is None or key < found):
             found = key
-    row = _row(cls, first.look, ask)
-    next(row)
-    key = next(row, None)
+    key = _first(cls, first.look, ask, after=1)
     return key if found is None or (key is not None and key < found) else found
 
 
@@ -147,16 +146,18 @@ def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[Node
             yield cls.nodes[key[-1]]
 
 
-def _first(cls: NodeClass, look: Look, ask: Ask) -> Key | None:
-    """The first of _row(), the most frequent question, answered without its loops where possible."""
+def _first(cls: NodeClass, look: Look, ask: Ask, after: int = 0) -> Key | None:
+    """The first of _row() after so many, the most frequent question, without its loops where possible."""
     if ask.devices > look.free and ask.devices > look.free + _joinable(look, ask.portion):
         return None
     entries, need = cls.looks[look], ask.memory if look.by_memory else ask.cpu
     if ask.spread or entries[0][0] < need or entries[0][0] != entries[-1][0]:
-        return next(_row(cls, look, ask), None)
+        return next(islice(_row(cls, look, ask), after, None), None)
+    if after >= len(entries):
+        return None
     rate = ask.taste.rates[look.by_memory]
     steps = _growth(look.room, entries[0][0], ask.devices * ask.portion, need, rate) if rate else 0
-    return steps, _rank(look, ask), *entries[0]
+    return steps, _rank(look, ask), *entries[after]
 
 
 def _row(cls: NodeClass, look: Look, ask: Ask) -> Iterator[Key]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.queue_order import ROOT, QueueOrder, dominant, measure_of, queue_order
+from pliant.sched.shares.queue_order import ROOT, Measure, QueueOrder, queue_order
 from pliant.sched.world.chunks import Step, core_priority, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
@@ -33,7 +33,6 @@ class EvictionOrder:
         self._standing = standing
         self._left: dict[str, list[Loss]] = {}  # project -> its portions, the first to be lost at the end
         self._below: dict[str, dict[str, None]] = {}  # queue -> those below it that have something to lose
-        self._keys: dict[str, QueueOrder] = {}  # of queues below which nothing was lost since then
         for project, holders in world.holders.items():
             rows = [world.workloads[wid] for wid in holders] if project in world.projects else []
             losses = sorted((loss for row in rows for loss in _losses(world, pool, row)), reverse=True)
@@ -58,7 +57,6 @@ class EvictionOrder:
         self._gone[project] = self._gone[project].plus(amount)
         self._places[project].append(at)
         for child, parent in self._links(project):
-            self._keys.pop(child, None)
             if not (self._left.get(child) or self._below.get(child)):
                 del self._below[parent][child]
 
@@ -70,15 +68,11 @@ class EvictionOrder:
 
     def _key(self, queue: str) -> QueueOrder:
         """Shares are compared without what was taken and what is lost next."""
-        found = self._keys.get(queue)
-        if found is None:
-            project, standing = self._last(queue), self._standing[queue]
-            tally = self._world.tally(queue, self._pool)
-            measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
-            left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])
-            share_left = dominant(*left, measure)
-            found = self._keys[queue] = queue_order(queue, standing, tally, NOTHING, measure, share_left)
-        return found
+        project, standing = self._last(queue), self._standing[queue]
+        tally = self._world.tally(queue, self._pool)
+        measure = Measure(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
+        left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])
+        return queue_order(queue, standing, tally, NOTHING, measure, measure.share(*left))
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:
         """(child, parent) from the project up to the root."""

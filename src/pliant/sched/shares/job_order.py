@@ -13,7 +13,6 @@ from pliant.sched.shares.queue_order import (
     Measure,
     QueueOrder,
     job_key,
-    measure_of,
     queue_order,
 )
 from pliant.sched.world.chunks import Chunk
@@ -32,7 +31,10 @@ Job = tuple[JobKey, int, Batch, Resources]
 class Queue:
     """A project with its jobs, or a department (or the root) with the queues below it that have any."""
 
-    __slots__ = ("below", "jobs", "key", "known", "measure", "parent", "standing", "tally", "version")
+    __slots__ = (
+        "asked", "below", "jobs", "key", "known", "measure", "others", "parent", "standing", "tally",
+        "version",
+    )  # fmt: skip
 
     def __init__(
         self, key: str, standing: Standing, tally: Tally, measure: Measure, parent: "Queue | None"
@@ -45,7 +47,9 @@ class Queue:
         self.jobs: list[Job] = []  # a heap; empty of all but projects
         self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
         self.version = -1  # of the world for which `known` holds
-        self.known: dict[Resources, QueueOrder] = {}  # its keys, by what its next job may ask for
+        self.asked = NOTHING  # by its next job when it got its last key
+        self.known: QueueOrder = ()  # that key
+        self.others: dict[Resources, QueueOrder] = {}  # those of other jobs, in that version
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -59,12 +63,16 @@ class Queue:
         adding = self.jobs[0][3] if self.jobs else self.next()
         if self.version != version:
             self.version = version
-            self.known.clear()
-        found = self.known.get(adding)
-        if found is None:
-            found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
-            self.known[adding] = found
-        return found
+            self.others.clear()
+        elif self.asked == adding:
+            return self.known
+        elif (found := self.others.get(adding)) is not None:
+            return found
+        else:
+            self.others[self.asked] = self.known
+        self.asked = adding
+        self.known = queue_order(self.key, self.standing, self.tally, adding, self.measure)
+        return self.known
 
 
 class Order:
@@ -84,7 +92,7 @@ class Order:
         self._pool = pool
         self._standing = standing
         self._total = world.capacity.get(pool, NOTHING)
-        self._root = Queue(ROOT, NOBODY, Tally(), measure_of(NOTHING, self._total), None)
+        self._root = Queue(ROOT, NOBODY, Tally(), Measure(NOTHING, self._total), None)
         self._queues: dict[str, Queue] = {ROOT: self._root}
         self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
         self.row: Batch = ()  # in which that job stood
@@ -106,7 +114,7 @@ class Order:
         if found is None:
             key, above = path[0], self._queue(path[1:] or (ROOT,))
             standing = self._standing[key]
-            measure = measure_of(standing.allocatable, self._total)
+            measure = Measure(standing.allocatable, self._total)
             found = Queue(key, standing, self._world.tally(key, self._pool), measure, above)
             self._queues[key] = found
         return found
@@ -178,6 +186,6 @@ class Order:
                 heappop(heap)
             elif len(heap) > 1:  # the key of one that is alone is never looked at
                 key = queue.key_at(version)
-                if key != heap[0][0]:
+                if key is not heap[0][0]:
                     heapreplace(heap, (key, queue))
             queue, above = above, above.parent

@@ -14,18 +14,56 @@ ROOT = ""
 NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
 """Of the root, which has no siblings."""
 
-Measure = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-"""For each resource by what its amount is multiplied and divided to become a ratio: see measure_of()."""
+
+class Measure:
+    """Makes one number of what a queue uses: the largest of used / reach over the resources.
+
+    Exact: an integer, scaled by 2**64. What it may reach without a bound counts as the pool, none as a
+    thousandth.
+    """
+
+    __slots__ = ("_amounts", "_ratios", "_share")
+
+    def __init__(self, reach: Resources, total: Resources) -> None:
+        gpu, cpu, memory = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
+        self._ratios = (*_by(gpu), *_by(cpu), *_by(memory))
+        self._amounts = (
+            0,
+            0,
+            0,
+        )  # those of the last answer: with a job that is placed then they are asked again
+        self._share = 0
+
+    def share(self, gpu: int, cpu: int, memory: int) -> int:
+        """Of these amounts, in milli-GPUs, millicores and bytes."""
+        known = self._amounts
+        if known[0] == gpu and known[1] == cpu and known[2] == memory:
+            return self._share
+        by_gpu, of, by_cpu, of_cpu, by_memory, of_memory = self._ratios
+        largest = gpu * by_gpu
+        if cpu and (other := cpu * by_cpu) * of > largest * of_cpu:
+            largest, of = other, of_cpu
+        if memory and (other := memory * by_memory) * of > largest * of_memory:
+            largest, of = other, of_memory
+        self._amounts = gpu, cpu, memory
+        self._share = found = (largest << 64) // of
+        return found
+
+
+def _by(whole: int) -> tuple[int, int]:
+    """By what an amount is multiplied and divided."""
+    return (1, whole) if whole > 0 else (GPU, 1)
 
 
 Aged = Callable[[Workload, int], int]
 """A priority with what the workload has won by waiting."""
 
 
-QueueOrder = tuple[bool, bool, int, bool, int, int, int, int, str]
+QueueOrder = tuple[object, ...]
 """The comparators of queues beside one another, in order, as queue_order() names them: the smaller first.
 
 No named tuple: two are made for each job, and its constructor is interpreted even where all is compiled.
+Nor are its types named: see JobKey.
 """
 
 
@@ -44,26 +82,15 @@ def queue_order(
     measure: Measure,
     share_left: int | None = None,
 ) -> QueueOrder:
-    """Where a queue stands. Its share is the largest of used / reach over the resources, see measure_of().
+    """Where a queue stands. Said without loops: it is asked once for each job and level.
 
-    Ratios are exact: integers scaled by 2**64. Said without loops: it is asked once for each job and level.
     `share_left`: compared instead of its share with what it asks for.
     """
     gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
     due, fair, reach = standing.deserved, standing.fair, standing.allocatable
-    (by_gpu, of_gpu), (by_cpu, of_cpu), (by_memory, of_memory) = measure
-    share, share_with = gpu * by_gpu // of_gpu, with_gpu * by_gpu // of_gpu
-    if with_cpu or cpu:
-        if (other := cpu * by_cpu // of_cpu) > share:
-            share = other
-        if (other := with_cpu * by_cpu // of_cpu) > share_with:
-            share_with = other
-    if with_memory or memory:
-        if (other := memory * by_memory // of_memory) > share:
-            share = other
-        if (other := with_memory * by_memory // of_memory) > share_with:
-            share_with = other
+    share = measure.share(gpu, cpu, memory)
+    share_with = measure.share(with_gpu, with_cpu, with_memory) if share_left is None else share_left
     # More of every resource than its fair share; with what it asks for more of some than its quota.
     above_fair_share = gpu > fair[0] and cpu > fair[1] and memory > fair[2]
     above_quota = with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2]
@@ -77,27 +104,9 @@ def queue_order(
         above_quota,
         -standing.rank,  # the higher rank first
         beyond_reach,
-        share_with if share_left is None else share_left,
+        share_with,
         share,
         reach[0],
         standing.created,
         key,
-    )
-
-
-def measure_of(reach: Resources, total: Resources) -> Measure:
-    """By what a share is multiplied and divided: unlimited counts as the pool, none as a thousandth."""
-    gpu, cpu, memory = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
-    return _by(gpu), _by(cpu), _by(memory)
-
-
-def _by(whole: int) -> tuple[int, int]:
-    return (1 << 64, whole) if whole > 0 else (GPU << 64, 1)
-
-
-def dominant(gpu: int, cpu: int, memory: int, measure: Measure) -> int:
-    """The largest of used / reach over the resources."""
-    by_gpu, by_cpu, by_memory = measure
-    return max(
-        gpu * by_gpu[0] // by_gpu[1], cpu * by_cpu[0] // by_cpu[1], memory * by_memory[0] // by_memory[1]
     )

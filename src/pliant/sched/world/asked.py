@@ -1,12 +1,14 @@
 """What was requested so far: cores and memory per GPU, shares, GPUs that only some node types can give."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from pliant.model.affinity import Operator
 from pliant.model.machine import NODE_TYPE
 from pliant.model.quantity import GPU
 from pliant.model.workload import Desired, Workload
 
+RUNNING: Final = Desired.RUNNING  # as in pliant.sched.world.chunks
 LEADING_BITS = 3
 """To which rates are rounded: they change seldom, so the order of nodes seldom has to be rebuilt."""
 
@@ -49,7 +51,7 @@ class Asked:
             self._add(row, 1)
 
     def _add(self, row: Workload, sign: int) -> None:
-        if row.phase.final or row.held or row.desired is not Desired.RUNNING:
+        if row.phase.final or row.held or row.desired is not RUNNING:
             return
         total = 0
         for group in row.groups:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Desired, Phase, Request, TaskGroup, TaskKey, Workload
@@ -15,6 +16,11 @@ class Step(IntEnum):
     CORE = 0
     WANTED = 1
     BONUS = 2
+
+
+# What is asked for each job: in Python 3.11 to name a member by its Enum is a call.
+CORE: Final = Step.CORE
+RUNNING: Final = Desired.RUNNING
 
 
 # Constructors are written out: these are made for each workload, and mypyc compiles no derived one.
@@ -135,4 +141,4 @@ def may_lose(workload: Workload, step: Step) -> bool:
 
 def workload_open(workload: Workload) -> bool:
     """True if its owner wants it to run and it has not ended."""
-    return workload.desired is Desired.RUNNING and not workload.phase.final
+    return workload.desired is RUNNING and not workload.phase.final

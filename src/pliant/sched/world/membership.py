@@ -46,8 +46,10 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
 MOVED = 64
 """So many of a row may have come and gone before all of it is sorted again."""
 
-JobKey = tuple[int, int, int, str]
-"""Where a chunk comes among those of its project."""
+JobKey = tuple[object, ...]
+"""Where a chunk comes among those of its project: see job_key(). Compiled, a tuple whose types are named is
+taken to pieces and made again wherever it is kept.
+"""
 
 
 class Peers:

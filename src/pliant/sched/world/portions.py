@@ -8,6 +8,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.world import subgroups
 from pliant.sched.world.chunks import (
+    CORE,
     NOTHING_MORE,
     SERVED,
     Chunk,
@@ -21,8 +22,6 @@ from pliant.sched.world.chunks import (
     workload_open,
 )
 from pliant.sched.world.holdings import Holdings
-
-DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
 
 def chunk_of(
@@ -155,7 +154,7 @@ def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> N
     if world.claim_of(key) is not None:
         return SERVED
     task = world.tasks[key]
-    if task.phase in DONE or not workload_open(workload):
+    if task.phase.over or not workload_open(workload):
         return NOTHING_MORE
     group = workload.groups[0]
     request = group.request
@@ -163,7 +162,7 @@ def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> N
     total = world.amount_of(shape, request)
     priority = workload.priority if group.priority is None else group.priority
     memory, alone, parts = request.gpu_memory > 0, not workload.background, (Part(key, request),)
-    chunk = Chunk(workload, Step.CORE, parts, total, memory, False, shape, Step.CORE, priority, alone)
+    chunk = Chunk(workload, CORE, parts, total, memory, False, shape, CORE, priority, alone)
     by_memory = ((request, 1),) if memory else ()
     return Need(chunk, total, by_memory, False, 0, 0, False, False, task.retry_at is not None)
 
@@ -202,9 +201,7 @@ def _portion(
         if not claims or len(claims[0].shares) >= group.request.devices:
             return 0
         step = extension(group.request, step_up(workload, len(claims[0].shares), group.request.devices))
-        key = next(
-            t.key for t in world.tasks_of(workload.id) if t.group == group.name and t.phase not in DONE
-        )
+        key = next(t.key for t in world.tasks_of(workload.id) if t.group == group.name and not t.phase.over)
         steps[group.name] = Part(key, step, extends=True)
         return 1
 

@@ -12,8 +12,8 @@ from typing import Any
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.reason import Reason, hold_of
 from pliant.model.tenancy import Department, Project
-from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
-from pliant.sched.world.chunks import NOTHING_MORE, SERVED, Chunk, Need
+from pliant.model.workload import Task, TaskKey, Workload
+from pliant.sched.world.chunks import NOTHING_MORE, SERVED, Chunk, Need, workload_open
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.membership import Membership, belongs_to
 from pliant.sched.world.node_affinity import demands_of, puts_off
@@ -206,7 +206,7 @@ class World(Claims):
             self._demands[row.id] = demands
         else:
             self._demands.pop(row.id, None)
-        if row.desired is Desired.RUNNING and not row.phase.final:
+        if workload_open(row):
             self.ending.pop(row.id, None)
         else:
             self.ending[row.id] = None
@@ -277,10 +277,10 @@ class World(Claims):
     # ------------------------------------------------------------------ indexes
     def update_sets(self) -> None:
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
-        workloads, note = self.workloads, self._sets.note
+        workloads, sets = self.workloads, self._sets
         for wid in self._touched:
             workload = workloads.get(wid)
-            note(wid, workload, self.need(wid) if workload is not None else None)
+            sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
         self._bits_at, self._facts_changed = -1, False
         self._current = len(self._journal)
@@ -372,7 +372,7 @@ class World(Claims):
             assert (row.carries is not None) == row.phase.live, (
                 f"{where} is {row.phase} but carries {row.carries}"
             )
-            assert row.claims is None or row.phase not in (TaskPhase.SUCCEEDED, TaskPhase.FAILED), (
+            assert row.claims is None or not row.phase.over, (
                 f"{where} is {row.phase} and still claims {row.claims}"
             )
             if not self._journal:
