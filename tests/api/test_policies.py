@@ -155,6 +155,7 @@ def test_a_part_is_changed(api: Api) -> None:
         ({"rules": {"numWorkers": {"max": 1}}}, "rules.numWorkers"),
         ({"rules": {"backoffLimit": {"max": "many"}}}, "rules.backoffLimit.max"),
         ({"rules": {"image": {"options": []}}}, "rules.image.options"),
+        ({"rules": {"image": {"options": ["ubuntu", {"name": "python"}]}}}, "rules.image.options"),
         ({"rules": {"image": {"required": "yes"}}}, "rules.image.required"),
         ({"rules": {"image": {"required": True, "colour": 1}}}, "rules.image"),
         ({"rules": {"image": 5}}, "rules.image"),

@@ -15,6 +15,7 @@ import pytest
 
 from pliant.api.app import ROUTERS, ServerInfo, create_app
 from pliant.api.connections.front import Front
+from pliant.api.connections.listeners import open_port
 from pliant.api.connections.peer import listen
 from pliant.api.guard import needs_of
 from pliant.control.usecases.changes import QueueChange
@@ -217,8 +218,7 @@ def house(tmp_path_factory):
             backup=made.store.backup, bundle=lambda: b"PK", box=True, least=1000,
         )  # fmt: skip
         front = Front(app, None, patience=1)
-        tcp = socket.socket()
-        tcp.bind(("127.0.0.1", 0))
+        tcp = open_port("127.0.0.1", 0)
         sockets = [listen(base / "sock", 0o666), tcp]
         for one in sockets:
             one.listen()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from pliant.api.connections.listeners import open_port
 from tests.api.stage import TOKEN, Stage, stage, until
 
 
@@ -19,7 +20,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     with stage(tmp_path / "stage") as made:
         config = uvicorn.Config(made.app(), port=0, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
-        socket = config.bind_socket()
+        socket = open_port("127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
         until(lambda: server.started)  # until then nobody listens

@@ -33,7 +33,7 @@ class Answers(BaseHTTPRequestHandler):
 def server() -> Iterator[str]:
     asked.clear()
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{httpd.server_address[1]}"
     httpd.shutdown()

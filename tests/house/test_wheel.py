@@ -1,6 +1,7 @@
 """The wheel: what is in it, and that it works where nothing else of the project is."""
 
 import ctypes
+import fcntl
 import os
 import shutil
 import subprocess
@@ -42,9 +43,24 @@ def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, 
     return wheel, done.stdout + done.stderr
 
 
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this run of tests, built by the first of its processes that asks."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if base.name.startswith("popen-") else base  # one for each process of pytest-xdist
+    done = base / "wheel"
+    with (base / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            made = tmp_path_factory.mktemp("wheel")
+            build_wheel(made)
+            made.rename(done)
+    (wheel,) = done.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))[0]
+    return built_once(tmp_path_factory)
 
 
 def test_it_holds_every_file_of_the_package_and_the_native_parts(wheel: Path) -> None:

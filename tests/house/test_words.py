@@ -5,7 +5,9 @@ import io
 import itertools
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,27 +66,52 @@ SENTENCES = re.compile(
 )
 
 
-def strings(path: Path) -> Iterator[tuple[int, str]]:
+Lines = tuple[tuple[int, str], ...]
+"""Texts with the numbers of their lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What is looked at of a module."""
+
+    strings: Lines
+    remarks: Lines
+    spelled: Lines
+    reading: Lines
+
+
+@cache
+def module(path: Path) -> Module:
+    """Parsed and walked through once, for all tests: that is nearly all of what they compute."""
+    text = path.read_text("utf-8")
+    nodes = list(ast.walk(ast.parse(text)))
+    reading = tuple((getattr(node, "lineno", 0), ast.unparse(node)) for node in nodes if reads(node))
+    return Module(tuple(strings(nodes)), tuple(remarks(nodes, text)), tuple(spelled(nodes)), reading)
+
+
+def modules() -> Iterator[tuple[Path, Module]]:
+    for path in sorted(SRC.rglob("*.py")):
+        yield path.relative_to(SRC), module(path)
+
+
+def strings(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Strings of a module with their lines: docstrings are for engineers, but those of commands are help."""
-    tree = ast.parse(path.read_text("utf-8"))
     helps = {
         id(node.body[0])
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.FunctionDef) and "command" in "".join(map(ast.unparse, node.decorator_list))
     }
-    internal = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and id(node) not in helps
-    }
-    for node in ast.walk(tree):
+    internal = {id(node.value) for node in nodes if isinstance(node, ast.Expr) and id(node) not in helps}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in internal:
             yield node.lineno, node.value
 
 
 def test_texts_follow_the_style() -> None:
     wrong = [
-        f"{path.relative_to(SRC)}:{line}: {hit[0]!r} in {text!r}"
-        for path in sorted(SRC.rglob("*.py"))
-        for line, text in strings(path)
+        f"{path}:{line}: {hit[0]!r} in {text!r}"
+        for path, found in modules()
+        for line, text in found.strings
         if text not in PARSED and (hit := BANNED.search(text))
     ]
     assert wrong == []
@@ -94,10 +121,9 @@ INSIDE = re.compile(r"\b(whoever|anew|of late|shall)\b", re.IGNORECASE)
 """Of docstrings and comments, which engineers read."""
 
 
-def remarks(path: Path) -> Iterator[tuple[int, str]]:
+def remarks(nodes: Iterable[ast.AST], text: str) -> Iterator[tuple[int, str]]:
     """Docstrings and comments of a module with their lines."""
-    text = path.read_text("utf-8")
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.lineno, str(node.value.value)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -107,23 +133,23 @@ def remarks(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_docstrings_and_comments_follow_the_style() -> None:
     wrong = [
-        f"{path.relative_to(SRC)}:{line}: {hit[0]!r}"
-        for path in sorted(SRC.rglob("*.py"))
-        for line, text in remarks(path)
+        f"{path}:{line}: {hit[0]!r}"
+        for path, found in modules()
+        for line, text in found.remarks
         if (hit := INSIDE.search(text))
     ]
     assert wrong == []
 
 
 def test_a_remark_is_found(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text('"""Whoever asks."""\nx = 1  # made anew\n')
-    assert [INSIDE.search(text) is not None for _, text in remarks(module)] == [True, True]
+    path = tmp_path / "module.py"
+    path.write_text('"""Whoever asks."""\nx = 1  # made anew\n')
+    assert [INSIDE.search(text) is not None for _, text in module(path).remarks] == [True, True]
 
 
-def spelled(path: Path) -> Iterator[tuple[int, str]]:
+def spelled(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Amounts with two decimals that a sentence calls GPUs: the finished text would say `2.00 GPUs`."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             for amount, after in itertools.pairwise(node.values):
                 if isinstance(amount, ast.FormattedValue) and isinstance(after, ast.Constant):
@@ -136,13 +162,13 @@ def spelled(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_amounts_in_sentences_are_spelled() -> None:
     """`format_gpus` is for columns."""
-    assert [(path.name, *found) for path in sorted(SRC.rglob("*.py")) for found in spelled(path)] == []
+    assert [(path.name, *line) for path, found in modules() for line in found.spelled] == []
 
 
 def test_a_column_amount_in_a_sentence_is_found(tmp_path: Path) -> None:
-    module = tmp_path / "module.py"
-    module.write_text("x = f'a limit of {format_gpus(value)} GPUs'\n")
-    assert len(list(spelled(module))) == 1
+    path = tmp_path / "module.py"
+    path.write_text("x = f'a limit of {format_gpus(value)} GPUs'\n")
+    assert len(module(path).spelled) == 1
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
@@ -170,7 +196,7 @@ def test_pages_follow_the_style() -> None:
 
 def test_no_text_says_again_what_was_replaced() -> None:
     said = [
-        *(text for path in sorted(SRC.rglob("*.py")) for _, text in strings(path)),
+        *(text for _, found in modules() for _, text in found.strings),
         (ROOT / "tests" / "wording" / "sentences.txt").read_text("utf-8"),
         (ROOT / "README.md").read_text("utf-8"),
     ]
@@ -218,12 +244,7 @@ def reads(node: ast.AST) -> bool:
 
 def test_no_code_reads_sentences() -> None:
     """What is said is for people: code compares codes, keys and numbers."""
-    wrong = [
-        f"{path.relative_to(SRC)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
-        for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if reads(node)
-    ]
+    wrong = [f"{path}:{line}: {code}" for path, found in modules() for line, code in found.reading]
     assert wrong == []
 
 

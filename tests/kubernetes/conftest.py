@@ -1,8 +1,9 @@
-"""One control plane for all tests of this folder, in however many processes they run."""
+"""One control plane for all tests of this folder, in however many processes, and others for one test each."""
 
 import pytest
 
 from tests.kubernetes.control_plane import shared
+from tests.kubernetes.planes import Planes
 
 
 @pytest.fixture(scope="package")
@@ -11,3 +12,10 @@ def plane(tmp_path_factory):
     base = base.parent if base.name.startswith("popen-") else base  # one for each process of pytest-xdist
     with shared(base / "kubernetes", "podgroups") as plane:
         yield plane
+
+
+@pytest.fixture(scope="package")
+def planes(tmp_path_factory):
+    made = Planes(tmp_path_factory.mktemp("planes"))
+    yield made
+    made.close()

@@ -56,8 +56,9 @@ class Answered(Exception):
 class ControlPlane:
     """Speaks HTTP with the API server, as an administrator."""
 
-    def __init__(self, url: str, token: str, folder: str, pieces: str) -> None:
+    def __init__(self, url: str, token: str, folder: str, pieces: str, etcd: str) -> None:
         self.url, self.token, self.folder, self.pieces = url, token, Path(folder), Path(pieces)
+        self.etcd = etcd  # its URL
         self.kubeconfig = self.folder / "kubeconfig"
         self._context = ssl.create_default_context(cafile=self.folder / "certificates" / "apiserver.crt")
 

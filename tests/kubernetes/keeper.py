@@ -261,9 +261,8 @@ def main(folder: Path, place: Path, pieces: Path, words: Sequence[str]) -> None:
     else:
         sys.exit(f"no control plane: the logs are in {place}")
     told = folder / "plane.json"
-    told.with_suffix(".new").write_text(
-        json.dumps({"url": plane.url, "token": plane.token, "folder": str(own), "pieces": str(pieces)})
-    )
+    said = {"url": plane.url, "token": plane.token, "folder": str(own), "pieces": str(pieces)}
+    told.with_suffix(".new").write_text(json.dumps({**said, "etcd": plane.etcd_url}))
     told.with_suffix(".new").rename(told)
     with (folder / "users").open("wb") as users:
         fcntl.flock(users, fcntl.LOCK_EX)

@@ -107,7 +107,7 @@ def node(
     _settings(folder, binaries, group, lends)
     _make_groups(group)
     told = {"url": plane.url, "token": plane.token, "folder": str(plane.folder), "pieces": str(plane.pieces)}
-    (folder / "plane.json").write_text(json.dumps(told))
+    (folder / "plane.json").write_text(json.dumps({**told, "etcd": plane.etcd}))
     names = f"{sys.executable} -m tests.kubernetes.names /run/netns/pods {DNS} {folder}/plane.json"
     script = [
         "set -e",

@@ -43,8 +43,9 @@ class Storm:
         (folder / "plane").mkdir()
         self.keeper = Plane(folder / "plane", pieces(), ())
         self.keeper.start()
+        keeper = self.keeper
         self.plane = ControlPlane(
-            self.keeper.url, self.keeper.token, str(self.keeper.folder), str(self.keeper.pieces)
+            keeper.url, keeper.token, str(keeper.folder), str(keeper.pieces), keeper.etcd_url
         )
         self.gate = Gate(self.plane.url, self.keeper.folder / "certificates", dice)
         for index in range(NODES):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.control_plane import ROOT, Answered, pieces, until
+from tests.kubernetes.test_resources import CRDS
 
 
 def pod(name):
@@ -78,3 +79,23 @@ def test_it_is_shared_and_ends_with_its_last_user_even_if_that_is_killed(tmp_pat
         user.send_signal(signal.SIGKILL)
         user.communicate()
     until(lambda: not processes(tmp_path), "all of them are gone")
+
+
+def test_one_of_its_own_is_as_new_whatever_was_made_there_before(planes):
+    with planes.own() as plane:
+        url = plane.url
+        plane.add_node("n1", gpus=2)
+        plane.add_namespace("left")
+        labels = {"metadata": {"labels": {"left": "true"}}}
+        plane.request("PATCH", "/api/v1/namespaces/default", labels)
+        plane.kubectl("apply", "-f", str(CRDS))
+        until(lambda: plane.get("/apis/pliant.dev/v1alpha1"), "the definitions are known")
+    with planes.own() as plane:
+        assert plane.url == url
+        assert plane.request("GET", "/api/v1/nodes")["items"] == []
+        assert plane.get("/api/v1/namespaces/left") is None
+        assert plane.get("/apis/pliant.dev/v1alpha1") is None
+        assert "left" not in plane.request("GET", "/api/v1/namespaces/default")["metadata"]["labels"]
+        plane.add_node("n1", gpus=2)
+        with planes.own() as another:
+            assert another.url != url

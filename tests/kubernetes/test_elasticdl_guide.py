@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from examples.walkthrough import Stage
-from tests.kubernetes.control_plane import ROOT, Answered, shared, until
+from tests.kubernetes.control_plane import ROOT, Answered, until
 
 FIRST = """python elasticdl/python/elasticdl/client/client.py \\
     --job_name=low-prio-job \\
@@ -40,9 +40,9 @@ SECOND = (
 
 
 @pytest.fixture
-def guide(tmp_path):
+def guide(planes, tmp_path):
     """Three nodes of 4 cores and 15 GB, of which Kubernetes leaves 3.92 cores and 12.3 GiB to pods."""
-    with shared(tmp_path / "cluster") as plane:
+    with planes.own() as plane:
         for number in range(3):
             plane.add_node(f"n{number}", cpu="3920m", memory="12595Mi")
         folder = tmp_path / "elasticdl"

@@ -33,9 +33,9 @@ FOUND = {
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(planes):
     """A cluster of its own: its server uses every node that there is."""
-    with shared(tmp_path / "cluster", "podgroups") as plane:
+    with planes.own("podgroups") as plane:
         plane.add_node(
             "n1", gpus=2, labels={"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
         )
@@ -413,9 +413,9 @@ def test_an_api_server_of_another_version(plane, stage, tmp_path, minor, good):
     assert line[2:4] == ["yes" if good else "no", f"v1.{minor}.0;"], found.said
 
 
-def test_a_node_that_says_nothing_of_its_gpus(stage, tmp_path):
+def test_a_node_that_says_nothing_of_its_gpus(stage, planes):
     """Whole ones are handed out, all of them. (Parts: test_parts.py)"""
-    with shared(tmp_path / "cluster") as plane:
+    with planes.own() as plane:
         plane.add_node("plain", gpus=2)
         for command in (
             f"pliant up --kubeconfig {plane.kubeconfig}",

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
 from tests.kubernetes.test_controllers import Typing
 from tests.kubernetes.test_resources import CRDS
 
@@ -20,8 +20,8 @@ FINALIZERS = {"metadata": {"finalizers": None}}
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    with shared(tmp_path / "cluster") as plane:
+def cluster(planes):
+    with planes.own() as plane:
         plane.add_node("n1", gpus=8)
         plane.kubectl("apply", "-f", str(CRDS))
         yield plane

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from examples.walkthrough import Stage
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
 from tests.kubernetes.gate import Gate
 
 FOUND, OURS, NODES, GPUS = 120, 40, 20, 8
@@ -29,7 +29,7 @@ def still(gate):
     return before == gate.seen
 
 
-def test_down_asks_once_for_each_task(stage, tmp_path):
+def test_down_asks_once_for_each_task(stage, planes, tmp_path):
     """That it ends. Those that we made are also told what they lose, and the cluster may forget them."""
 
     def typed(command):
@@ -44,7 +44,7 @@ def test_down_asks_once_for_each_task(stage, tmp_path):
     def phases():
         return [pod["status"].get("phase") for pod in plane.request("GET", PATH)["items"]]
 
-    with shared(tmp_path / "cluster") as plane:
+    with planes.own() as plane:
         gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
         said = json.loads(plane.kubeconfig.read_text())
         said["clusters"][0]["cluster"]["server"] = gate.url

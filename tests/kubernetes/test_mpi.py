@@ -95,7 +95,7 @@ def test_mpirun_starts_ranks_in_the_pods_of_the_workers(cluster, typed):
 
 
 def test_an_image_without_python_says_so(cluster, typed):
-    submit(typed, "localhost/bare:1", "sleep 1000")
+    submit(typed, "localhost/bare:1", "sh -c 'trap \"exit 0\" TERM; sleep 1000 & wait'")
     until(lambda: phase(typed) == "Failed", "it has failed")
     pods = cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
     # The first worker that fails ends the job: the other one can be gone before it has said anything.

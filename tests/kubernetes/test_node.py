@@ -265,6 +265,9 @@ def test_pods_that_others_make_get_a_part_of_a_gpu(cluster, typed, stage):
 
 
 WAITS = "go() { until [ -e /tmp/$1 ]; do sleep 0.1; done; echo; }; (go first; go second; go third)"
+
+ENDS = 'trap "exit 0" TERM;'
+"""A container's first process ignores what it does not handle, and is killed after 30 s."""
 SUBMIT = "runai training standard submit -i localhost/job:1"
 OPS = "soname init ctx total ready total fill:alloc:64M ready total free fill:alloc:64M ready"
 
@@ -286,7 +289,7 @@ def test_memory_is_lent_to_a_running_program_and_taken_back(cluster, typed):
     rest = "--cpu-core-request 0.1 -p team-a"
     probe = f"PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES /bin/probe {OPS}"
     part = "--gpu-portion-request 0.25 --gpu-portion-limit 0.75"
-    typed(f"{SUBMIT} lender {part} {rest} -c -- sh -c '{WAITS} | {probe}'")
+    typed(f"{SUBMIT} lender {part} {rest} -c -- sh -c '{ENDS} {WAITS} | {probe} & wait $!'")
     until(lambda: shown().count("ready") == 1, "it runs")
     until(lambda: limit() == [str(12 * GIB)], "its file says that more was lent to it")
     assert went_on("first", ("total", "fill"), 2) == [12 * GIB, 12 * GIB], "without a restart"
@@ -324,7 +327,8 @@ def talk(port, said):
 def test_a_port_of_a_job_is_forwarded_through_the_cluster(cluster, typed, stage):
     """The pod has an address of its own, which nobody reaches but the kubelet."""
     job = "-i localhost/job:1 -g 1 --cpu 0.1 -p team-a"
-    words = shlex.join(["sh", "-c", f"exec busybox nc -ll -p 8888 -e sh -c {shlex.quote(ECHO)}"])
+    serves = f"{ENDS} busybox nc -ll -p 8888 -e sh -c {shlex.quote(ECHO)} & wait $!"
+    words = shlex.join(["sh", "-c", serves])
     typed(f"runai submit serves {job} --command -- {words}")
     until(lambda: phase(typed, "serves") == "Running", "it runs")
     told = stage.folder / "told"

@@ -220,7 +220,8 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     agent.begin("agent-1")
     agent.until_ready("agent-1")
     part = "--gpu-portion-request 0.25 --gpu-portion-limit 0.75"
-    typed(f"{SUBMIT} lender {part} {REST} sh -c '{WAITS} | /bin/probe {OPS}'")
+    ends = 'trap "exit 0" TERM;'
+    typed(f"{SUBMIT} lender {part} {REST} sh -c '{ends} {WAITS} | /bin/probe {OPS} & wait $!'")
     until(lambda: shown().count("ready") == 1, "it runs")
     assert pod("lender")["metadata"]["annotations"]["pliant/node-agent"] == "true"
     uid = pod("lender")["metadata"]["uid"]

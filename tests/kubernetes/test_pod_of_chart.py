@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from examples.walkthrough import Stage
-from tests.house.test_wheel import build_wheel
+from tests.house.test_wheel import built_once
 from tests.kubernetes.control_plane import ROOT, shared, until
 from tests.kubernetes.images import build, packed
 from tests.kubernetes.keeper import free_ports
@@ -52,7 +53,8 @@ def pliant_image(tmp_path_factory):
     programs()
     base = tmp_path_factory.mktemp("image")
     (base / "dist").mkdir()
-    build_wheel(base)[0].rename(base / "dist" / "pliant-0-py3-none-linux_x86_64.whl")
+    wheel = built_once(tmp_path_factory)
+    shutil.copy(wheel, base / "dist" / "pliant-0-py3-none-linux_x86_64.whl")
     env = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
     env.pop("PIP_FIND_LINKS", None)  # a folder of this machine
     settings = build(CONTAINERFILE, base, base / "root", env)

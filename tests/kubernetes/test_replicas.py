@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
 from tests.kubernetes.replica import Replica
 from tests.store.postgres import server
 
 
 @pytest.fixture
-def plane(tmp_path):
-    with shared(tmp_path / "cluster") as plane:
+def plane(planes):
+    with planes.own() as plane:
         plane.add_node("n1", gpus=2)
         plane.add_namespace("pliant")
         for name in ("a", "b"):

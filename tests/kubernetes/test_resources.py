@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from examples.walkthrough import Stage
-from tests.kubernetes.control_plane import ROOT, shared, until
+from tests.kubernetes.control_plane import ROOT, until
 
 CONFLICT = 5  # exit code
 CRDS = ROOT / "src" / "pliant" / "engines" / "kube" / "crds"
@@ -63,8 +63,8 @@ class Applied:
 
 
 @pytest.fixture
-def applied(tmp_path):
-    with shared(tmp_path / "cluster") as plane:
+def applied(planes, tmp_path):
+    with planes.own() as plane:
         labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559", "kind": "fast"}
         plane.add_node("n1", gpus=2, labels=labels)
         plane.kubectl("apply", "-f", str(CRDS))
@@ -167,8 +167,12 @@ def test_a_workload_that_kubectl_applies_runs_once(applied):
     plane.kubectl("delete", "projects.pliant.dev", "team-a", "--wait=false")
     until(lambda: applied.condition("Project", "team-a")[1] == "Conflict", "a project in use stays")
     assert "still has workloads: train" in applied.condition("Project", "team-a")[2]
-    events = plane.request("GET", "/api/v1/namespaces/default/events")["items"]
-    told = [it for it in events if it["involvedObject"]["name"] == "team-a"]
+
+    def events():
+        found = plane.request("GET", "/api/v1/namespaces/default/events")["items"]
+        return [it for it in found if it["involvedObject"]["name"] == "team-a"]
+
+    told = until(events, "an event tells it as well")
     assert [it["reason"] for it in told] == ["Conflict"] and "still has workloads" in told[0]["message"]
     plane.kubectl("delete", "workload.pliant.dev/train", "--namespace", "runai-team-a", "--wait=true")
     until(lambda: plane.get(applied.path("Project", "team-a")) is None, "then it goes by itself")

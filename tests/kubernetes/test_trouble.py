@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -15,7 +14,7 @@ from examples.walkthrough import Stage
 from pliant.engines.kube import connection as ways
 from pliant.model.fact import NodeSeen
 from tests.engines.contract import A
-from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.control_plane import until
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
 
@@ -78,23 +77,13 @@ class Night(Stage):
         )
 
     def etcd(self, path, body):
-        url = re.search(r"--listen-client-urls=(\S+)", etcd_of(self.plane.folder))[1]
-        ask = urllib.request.Request(f"{url}/v3/{path}", json.dumps(body).encode())
+        ask = urllib.request.Request(f"{self.plane.etcd}/v3/{path}", json.dumps(body).encode())
         urllib.request.urlopen(ask, timeout=20).close()
 
 
-def etcd_of(folder):
-    """The command line of the etcd of that folder."""
-    for file in (ways.Path("/proc")).glob("[0-9]*/cmdline"):
-        words = file.read_bytes().replace(b"\0", b" ").decode()
-        if f"--data-dir={folder}/etcd" in words:
-            return words
-    raise AssertionError("its etcd is not there")
-
-
 @pytest.fixture
-def night(tmp_path):
-    with shared(tmp_path / "cluster") as plane:
+def night(planes, tmp_path):
+    with planes.own() as plane:
         night = Night(tmp_path / "stage")
         night.open(plane, tmp_path)
         yield night
@@ -128,7 +117,7 @@ def test_etcd_is_full(night):
     until(lambda: "Note:" not in night.typed("runai list -A"), "nothing is wrong any more")
 
 
-def test_an_api_server_that_refuses_everything_and_then_one_that_takes_its_time(night):
+def test_an_api_server_that_refuses_everything(night):
     night.submit("stays")
     night.runs("stays")
     night.gate.answers = 429
@@ -138,6 +127,10 @@ def test_an_api_server_that_refuses_everything_and_then_one_that_takes_its_time(
     over = time.monotonic()
     until(lambda: night.phase("stays") == "Stopped", "it has stopped")
     assert time.monotonic() - over < SOON
+
+
+@pytest.mark.long  # nearly all of it waits; below it is the same with shorter times, without a server
+def test_an_api_server_that_takes_its_time(night):
     night.gate.delay = ways.CONNECT + 2
     night.submit("slow")
     until(lambda: night.phase("slow") == "Running", "each step takes its time, and is done", seconds=120)
@@ -287,14 +280,36 @@ def rig(plane, tmp_path):
     rig.clean()
 
 
-def test_a_watch_that_says_nothing_more_is_given_up(rig, monkeypatch):
-    """As when a way is lost without a word: the connection never ends by itself."""
-    monkeypatch.setattr(ways, "SILENCE", 2.0)
+def through_a_gate(rig):
     gate = Gate(rig.plane.url, rig.plane.folder / "certificates", random.Random(1))
     said = json.loads(rig.kubeconfig.read_text())
     said["clusters"][0]["cluster"]["server"] = gate.url
     rig.kubeconfig = rig.folder / "kubeconfig"
     rig.kubeconfig.write_text(json.dumps(said))
+    return gate
+
+
+def test_who_takes_its_time_for_an_answer_does_what_is_asked(rig, monkeypatch):
+    """Each answer takes longer than a connection may."""
+    assert ways.ANSWER > 3 * ways.CONNECT, "as told in the changelog: 35 s"
+    monkeypatch.setattr(ways, "CONNECT", 0.4)
+    gate = through_a_gate(rig)
+    try:
+        rig.open()
+        gate.delay = ways.CONNECT + 0.3
+        rig.run(A, rig.forever())
+        rig.stop(A)
+        assert rig.end(A).stopped
+    finally:
+        gate.delay = 0
+        rig.engine.close()
+        gate.close()
+
+
+def test_a_watch_that_says_nothing_more_is_given_up(rig, monkeypatch):
+    """As when a way is lost without a word: the connection never ends by itself."""
+    monkeypatch.setattr(ways, "SILENCE", 2.0)
+    gate = through_a_gate(rig)
     try:
         rig.open()
         until(lambda: len(gate.watches) >= 2, "pods and nodes are watched")

@@ -54,17 +54,17 @@ def played(page, edition, stage, up, until_line=10**6):
         pytest.param("queue-fairness", "", 2, marks=pytest.mark.long),
     ],
 )
-def test_page(page, edition, nodes, stage, tmp_path):
+def test_page(page, edition, nodes, stage, planes):
     """KWOK plays the nodes: what the scheduler decides is the page's, and the pods are the API server's."""
-    with shared(tmp_path / "cluster") as plane:
+    with planes.own() as plane:
         for number in range(nodes):
             plane.add_node(f"sim-{number}", gpus=2, labels={"nvidia.com/gpu.memory": "16384"})
         played(page, edition, stage, f"pliant up --kubeconfig {plane.kubeconfig}")
 
 
-def test_a_gang_starts_as_a_whole(stage, tmp_path):
+def test_a_gang_starts_as_a_whole(stage, planes):
     """The page of distributed training up to what the launcher prints: nothing runs on KWOK's nodes."""
-    with shared(tmp_path / "cluster") as plane:
+    with planes.own() as plane:
         plane.add_node("sim-0", gpus=2)
         end = line_of("distributed", "$ runai logs dist")
         played("distributed", "v1", stage, f"pliant up --kubeconfig {plane.kubeconfig}", end)
@@ -116,9 +116,10 @@ def line_of(page, text):
     return next(number for number, line in enumerate(lines, 1) if line.startswith(text))
 
 
-MEET = """if [ "$RANK" = 0 ]; then exec busybox nc -ll -p $MASTER_PORT -e echo master $WORLD_SIZE; fi
+MEET = """trap "exit 0" TERM
+if [ "$RANK" = 0 ]; then busybox nc -ll -p $MASTER_PORT -e echo master $WORLD_SIZE & wait $!; fi
 until said=$(busybox nc $MASTER_ADDR $MASTER_PORT </dev/null) && [ "$said" ]; do sleep 0.2; done
-echo rank $RANK heard $said on $(hostname); sleep 1000"""
+echo rank $RANK heard $said on $(hostname); sleep 1000 & wait"""
 
 
 def test_pods_of_one_workload_find_one_another(cluster, stage):
@@ -186,7 +187,8 @@ def test_a_job_tells_how_far_it_is(cluster, stage):
     typed(up(cluster))
     typed("pliant project create team-a --quota 2")
     script = cluster.base / "tells.sh"
-    script.write_text(f"case $RANK in 1) exec python -c '{TELLS}';; esac\nsleep 1000\n")
+    first = f"case $RANK in 1) python -c '{TELLS}' & wait $!;; esac"
+    script.write_text(f'trap "exit 0" TERM\n{first}\nsleep 1000 & wait\n')
     words = "--workers 1 -g 0 --cpu-core-request 0.1 -i python -p team-a"
     typed(f"runai training pytorch submit tells {words} --command -c -- sh {script}")
     before = until(progress, "its report is there")

@@ -72,7 +72,7 @@ def served(secret):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     liar = Liar(f"http://127.0.0.1:{server.server_port}", secret)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield liar

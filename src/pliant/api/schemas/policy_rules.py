@@ -17,6 +17,12 @@ _SOURCE = {
     "properties": {"field": {"type": "string"}, "factor": {"type": "number"}},
     "additionalProperties": False,
 }
+_OPTION = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "array", "null"]},
+        {"type": "object", "required": ["value"]},
+    ]
+}
 _RULE: dict[str, Any] = {
     "type": "object",
     "minProperties": 1,
@@ -26,7 +32,7 @@ _RULE: dict[str, Any] = {
         "min": _AMOUNT,
         "max": _AMOUNT,
         "step": _STEP,
-        "options": {"type": "array", "minItems": 1},
+        "options": {"type": "array", "minItems": 1, "items": _OPTION},
         "locked": {"type": "array", "items": {"type": "string"}},
         "defaultFrom": _SOURCE,
     },

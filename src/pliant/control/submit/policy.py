@@ -93,7 +93,7 @@ def _check_rule(at: str, word: str, said: Any) -> None:
         "min": _amount(said) is not None,
         "max": _amount(said) is not None,
         "step": (_amount(said) or 0) > 0,
-        "options": isinstance(said, list) and bool(said),
+        "options": isinstance(said, list) and bool(said) and all(map(_is_option, said)),
         "locked": isinstance(said, list) and all(isinstance(name, str) for name in said),
         "defaultFrom": isinstance(said, Mapping)
         and set(said) <= {"field", "factor"}
@@ -102,6 +102,11 @@ def _check_rule(at: str, word: str, said: Any) -> None:
     }[word]
     if not good:
         raise BadRequest(f"{at}.{word} cannot be {json.dumps(said)[:60]}.", field=f"{at}.{word}")
+
+
+def _is_option(said: Any) -> bool:
+    """A value as it is, or an object that has it as `value`."""
+    return not isinstance(said, Mapping) or "value" in said
 
 
 def effective(assets: Iterable[Asset], workloads: str, project: str, departments: Sequence[str]) -> Effective:

@@ -1,0 +1,104 @@
+"""Control planes that tests have for themselves, one after the other: emptied, not started anew in 5 s."""
+
+import base64
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.kubernetes.control_plane import ControlPlane, shared, until
+
+ALL = base64.b64encode(b"\0").decode()
+AT_ONCE = 100
+"""Changes in one transaction; etcd takes 128."""
+
+LEASES = "/registry/leases/"
+"""Written all the time, by nodes and by the API server."""
+
+Kept = dict[str, tuple[str, str]]
+"""All that etcd holds: by key its value and the revision of its last change."""
+
+
+class Planes:
+    """Of one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._open = folder, ExitStack()
+        self._free: dict[tuple[str, ...], list[Empty]] = {}
+
+    @contextmanager
+    def own(self, *words: str) -> Iterator[ControlPlane]:
+        """One on which nobody has made anything, for this test alone; the words are the keeper's."""
+        free = self._free.setdefault(words, [])
+        if not free:
+            number = sum(1 for _ in self._folder.iterdir())
+            free.append(Empty(self._open.enter_context(shared(self._folder / str(number), *words))))
+        one = free.pop()
+        yield one.plane
+        one.empty()
+        free.append(one)  # of a test that failed, none is left
+
+    def close(self) -> None:
+        self._open.close()
+
+
+class Empty:
+    """One, and how it was before anybody made anything."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self._seen: list[object] = []
+        self._before = until(self._settled, "a new API server has made all that it makes")
+        self._groups = self._served()
+
+    def empty(self) -> None:
+        """Take away, behind the API server's back, what was made, and put back what was changed."""
+        until(self._is_empty, "the API server knows that all is gone")
+
+    def _is_empty(self) -> bool:
+        now = self._all()
+        gone = [key for key in now if key not in self._before]
+        changed = [
+            key
+            for key, (value, _) in self._before.items()
+            if not key.startswith(LEASES) and now.get(key, ("", ""))[0] != value
+        ]
+        changes = [{"requestDeleteRange": {"key": _word(key)}} for key in gone]
+        changes += [{"requestPut": {"key": _word(key), "value": self._before[key][0]}} for key in changed]
+        for at in range(0, len(changes), AT_ONCE):
+            self._etcd("kv/txn", {"success": changes[at : at + AT_ONCE]})
+        left = [key for key in (*gone, *changed) if not key.startswith(LEASES)]
+        nodes = self.plane.request("GET", "/api/v1/nodes")["items"]
+        return not left and not nodes and self._served() == self._groups
+
+    def _settled(self) -> Kept | None:
+        """All that it holds, once that is what it held a moment ago."""
+        now = self._all()
+        self._seen.append({key: value for key, value in now.items() if not key.startswith(LEASES)})
+        return now if len(self._seen) > SAME and self._seen[-1] == self._seen[-1 - SAME] else None
+
+    def _served(self) -> set[str]:
+        return {group["name"] for group in self.plane.request("GET", "/apis")["groups"]}
+
+    def _all(self) -> Kept:
+        said = self._etcd("kv/range", {"key": ALL, "range_end": ALL})
+        found = said.get("kvs", ())
+        return {
+            base64.b64decode(each["key"]).decode(): (each.get("value", ""), each["mod_revision"])
+            for each in found
+        }
+
+    def _etcd(self, path: str, body: object) -> dict[str, list[dict[str, str]]]:
+        asked = urllib.request.Request(f"{self.plane.etcd}/v3/{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            said: dict[str, list[dict[str, str]]] = json.loads(answer.read())
+        return said
+
+
+SAME = 5
+"""Looks that see no change, before a new API server counts as settled."""
+
+
+def _word(key: str) -> str:
+    return base64.b64encode(key.encode()).decode()
