@@ -261,10 +261,10 @@ def test_a_namespace_that_is_being_deleted(applied):
     until(lambda: applied.status("Workload", "a1", "runai-team-a").get("phase") == "Running", "then it runs")
 
 
-def test_two_servers_on_one_cluster_do_not_write_over_each_other(tmp_path):
+def test_two_servers_on_one_cluster_do_not_write_over_each_other(planes, tmp_path):
     """Each has a project `default` of its own, and takes over what kubectl has applied of quotas."""
     stages = [Stage(tmp_path / name) for name in ("one", "two")]
-    with shared(tmp_path / "cluster", "audit") as plane:
+    with planes.own("audit") as plane:
         plane.add_node("n1", gpus=2)
         plane.kubectl("apply", "-f", str(CRDS))
         first, second = (Applied(plane, stage) for stage in stages)
