@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.control.ports import Stranger
-from pliant.model.workload import Attempt, Workload
+from pliant.model.workload import Attempt, Phase, Workload
+
+GONE = (Phase.COMPLETED, Phase.FAILED, Phase.DELETING)
+"""Of a workload that does not start again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,6 @@ class Left:
 
     attempts: Sequence[Stranger] = ()
     objects: Sequence[Remnant] = ()
-    found: Sequence[tuple[Workload, Sequence[tuple[Attempt, bool]]]] = ()  # work that others gave to the
-    # engine, in a project named by its name, with attempts and whether each has ended
+    # Work that others gave to the engine, its project by name, with attempts and whether each has ended.
+    found: Sequence[tuple[Workload, Sequence[tuple[Attempt, bool]]]] = ()
     cluster: str = ""  # that server's name for what it managed

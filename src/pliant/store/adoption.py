@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from pliant.control.left import Left, Remnant
+from pliant.control.left import GONE, Left, Remnant
 from pliant.control.ports import Row, Saved, Stranger
 from pliant.control.state.imports import free_name, tasks_of, valued
 from pliant.control.submit.grouping import MOST_TASKS
@@ -27,9 +27,6 @@ Q = TypeVar("Q", NodePool, Department, Project)
 
 KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (NodePool, Department, Project, Workload)}
 """What an object shows, in the order in which rows refer to one another."""
-
-GONE = (Phase.COMPLETED, Phase.FAILED, Phase.DELETING)
-"""Of a workload that does not start again."""
 
 DIGITS = 18
 """Of the number of a queue at most: all are below 2**63."""

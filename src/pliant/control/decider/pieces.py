@@ -64,10 +64,12 @@ class _LeanPickler(_Pickler):
 @cache
 def _parts(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
     """What gets the arguments that make a dataclass again; None for another class."""
-    names = _names(kind) if is_dataclass(kind) else ()
+    if not is_dataclass(kind):
+        return None
+    names = _names(kind)
     if len(names) > 1:
         return attrgetter(*names)
-    return (lambda value: tuple([getattr(value, name) for name in names])) if is_dataclass(kind) else None
+    return lambda value: tuple([getattr(value, name) for name in names])
 
 
 def _names(kind: Any) -> list[str]:
@@ -92,9 +94,7 @@ class Sender:
         self._told = Verdicts()  # the last ones
 
     def ask(self, ask: Ask) -> None:
-        parts: Iterator[object] = (
-            [*piece] for piece in _pieces(ask.base if ask.base is not None else ask.news)
-        )
+        parts = _pieces(ask.base if ask.base is not None else ask.news)
         self._send(_LeanPickler, (ask.number, ask.now, ask.settings, ask.base is not None), parts)
 
     def decided(self, decided: Decided) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 from lightkube import Client
 from lightkube.resources.core_v1 import Pod
 
-from pliant.control.left import Left
+from pliant.control.left import GONE, Left
 from pliant.control.ports import Stranger
 from pliant.engines.kube.names import ORDER, SCHEDULER
 from pliant.engines.kube.placed import placed
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.remnants import owns, remnants
 from pliant.model.order import Start
-from pliant.model.workload import AttemptId, Phase
+from pliant.model.workload import AttemptId
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,6 @@ def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
     name, about = order.workload.name, {"epoch": order.epoch, "cause": order.cause, "ordered_ms": at}
     return {ORDER: json.dumps({"name": name, **about, "rows": rows}, separators=(",", ":"))} if rows else {}
 
-
-GONE = (Phase.COMPLETED, Phase.FAILED, Phase.DELETING)
-"""Of a workload that does not start again."""
 
 OBJECTS = ",workloads.pliant.dev,projects.pliant.dev,departments.pliant.dev,nodepools.pliant.dev"
 CURE = "kubectl delete pods{} --all-namespaces --wait=false -l pliant/cluster=NAME"

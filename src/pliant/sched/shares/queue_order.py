@@ -27,12 +27,8 @@ class Measure:
     def __init__(self, reach: Resources, total: Resources) -> None:
         gpu, cpu, memory = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
         self._ratios = (*_by(gpu), *_by(cpu), *_by(memory))
-        self._amounts = (
-            0,
-            0,
-            0,
-        )  # those of the last answer: with a job that is placed then they are asked again
-        self._share = 0
+        self._amounts = 0, 0, 0  # of the last question: once its job is placed, they are asked for again
+        self._share = 0  # the answer to it
 
     def share(self, gpu: int, cpu: int, memory: int) -> int:
         """Of these amounts, in milli-GPUs, millicores and bytes."""
