@@ -23,6 +23,7 @@ ROOT = HERE.parents[1]
 SETUP = "`tests/kubernetes/setup` (8 minutes)"
 MADE_FROM = ("setup", "go.mod", "go.sum", "plugin/main.go")
 SECONDS = 60.0
+LINES = 60  # of a log, to be shown with an error
 Json = dict[str, Any]
 
 
@@ -73,6 +74,9 @@ class ControlPlane:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             said = response.read()
+        except ConnectionError as error:
+            error.add_note(self.last_words())
+            raise
         finally:
             connection.close()
         told = "json" in response.getheader("Content-Type", "")  # an unknown path is answered in plain text
@@ -80,6 +84,17 @@ class ControlPlane:
         if response.status >= 400:
             raise Answered(response.status, answer.get("message", ""))
         return answer
+
+    def ended(self) -> str:
+        """What the API server printed last, if it takes no connections any more; else nothing."""
+        try:
+            self.get("/version")
+        except ConnectionError:
+            return self.last_words()
+        return ""
+
+    def last_words(self) -> str:
+        return "\n".join((self.folder / "kube-apiserver.log").read_text().splitlines()[-LINES:])
 
     def get(self, path: str) -> Json | None:
         """None: there is no such thing."""

@@ -99,3 +99,17 @@ def test_one_of_its_own_is_as_new_whatever_was_made_there_before(planes):
         plane.add_node("n1", gpus=2)
         with planes.own() as another:
             assert another.url != url
+
+
+def test_one_whose_api_server_ended_after_its_test_is_lent_no_more(planes):
+    with planes.own() as plane:
+        url, folder = plane.url, plane.folder
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes(folder)}
+    os.kill(*(pid for pid, words in commands.items() if b"/kube-apiserver\0" in words), signal.SIGKILL)
+    until(plane.ended, "it takes no connections")
+    with pytest.raises(ConnectionError) as refused:
+        plane.request("GET", "/api/v1/nodes")
+    assert plane.last_words() in refused.value.__notes__, "what it printed last is shown"
+    with planes.own() as plane:
+        assert plane.url != url
+        assert plane.request("GET", "/api/v1/nodes")["items"] == []
