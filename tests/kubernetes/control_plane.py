@@ -94,7 +94,11 @@ class ControlPlane:
         return ""
 
     def last_words(self) -> str:
-        return "\n".join((self.folder / "kube-apiserver.log").read_text().splitlines()[-LINES:])
+        """What its keeper and its API server printed last."""
+        logs = (self.folder.parents[1] / "keeper.log", self.folder / "kube-apiserver.log")
+        return "\n".join(
+            line for log in logs if log.exists() for line in log.read_text().splitlines()[-LINES:]
+        )
 
     def get(self, path: str) -> Json | None:
         """None: there is no such thing."""

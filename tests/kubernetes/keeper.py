@@ -240,6 +240,12 @@ class Plane:
         }
         (self.folder / "kubeconfig").write_text(json.dumps(config))
 
+    def tell(self, *_: object) -> None:
+        """Of a signal that a child has ended: which, and how."""
+        for name, (process, _words) in self.started.items():
+            if process.poll() is not None:
+                print(f"{name} ended with {process.returncode}", file=sys.stderr, flush=True)
+
     def end(self) -> None:
         for process in self.processes:
             process.kill()
@@ -260,6 +266,7 @@ def main(folder: Path, place: Path, pieces: Path, words: Sequence[str]) -> None:
             plane.end()
     else:
         sys.exit(f"no control plane: the logs are in {place}")
+    signal.signal(signal.SIGCHLD, plane.tell)
     told = folder / "plane.json"
     said = {"url": plane.url, "token": plane.token, "folder": str(own), "pieces": str(pieces)}
     told.with_suffix(".new").write_text(json.dumps({**said, "etcd": plane.etcd_url}))
@@ -267,6 +274,7 @@ def main(folder: Path, place: Path, pieces: Path, words: Sequence[str]) -> None:
     with (folder / "users").open("wb") as users:
         fcntl.flock(users, fcntl.LOCK_EX)
         told.unlink()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         plane.end()
 
 
