@@ -37,7 +37,7 @@ from tests.kubernetes.control_plane import pieces, shared, until
 
 THREADS = 8
 GPUS = 8  # of a node
-LOOK = 0.25  # seconds between two looks, at least: each costs the API server a list of what is not bound
+LOOKS = 0.25, 2.0  # seconds between two of them: each costs the API server a list of what is not bound
 HZ = os.sysconf("SC_CLK_TCK")
 OURS = ("server", "decider")
 
@@ -142,7 +142,8 @@ def ours(client, namespace, pods):
     try:
         while left := client.unbound(namespace):
             rate = max(pods - left, 1) / (time.monotonic() - begun)
-            time.sleep(max(LOOK, left / rate / 2))  # half of the time that the rest will take
+            least, most = LOOKS
+            time.sleep(min(max(least, left / rate / 2), most))  # half of the time that the rest will take
     except TimeoutError:
         sys.exit(f"not within the limit: {client.unbound(namespace)} pods are not bound")
     return time.monotonic() - begun, made
@@ -151,7 +152,7 @@ def ours(client, namespace, pods):
 def wait(condition, what):
     try:
         while not condition():
-            time.sleep(LOOK)
+            time.sleep(LOOKS[0])
     except TimeoutError:
         sys.exit(f"not within the limit: {what()}")
 
