@@ -37,7 +37,7 @@ from tests.kubernetes.control_plane import pieces, shared, until
 
 THREADS = 8
 GPUS = 8  # of a node
-LOOKS = 0.25, 2.0  # seconds between two of them: each costs the API server a list of what is not bound
+LOOK, LATEST = 0.25, 2.0  # seconds between two looks: each costs the API server a list of what is not bound
 HZ = os.sysconf("SC_CLK_TCK")
 OURS = ("server", "decider")
 
@@ -142,8 +142,8 @@ def ours(client, namespace, pods):
     try:
         while left := client.unbound(namespace):
             rate = max(pods - left, 1) / (time.monotonic() - begun)
-            least, most = LOOKS
-            time.sleep(min(max(least, left / rate / 2), most))  # half of the time that the rest will take
+            half = left / rate / 2  # of the time that the rest will take: hours, before the first is bound
+            time.sleep(min(max(LOOK, half), LATEST))
     except TimeoutError:
         sys.exit(f"not within the limit: {client.unbound(namespace)} pods are not bound")
     return time.monotonic() - begun, made
@@ -152,7 +152,7 @@ def ours(client, namespace, pods):
 def wait(condition, what):
     try:
         while not condition():
-            time.sleep(LOOKS[0])
+            time.sleep(LOOK)
     except TimeoutError:
         sys.exit(f"not within the limit: {what()}")
 

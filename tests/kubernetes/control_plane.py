@@ -85,13 +85,13 @@ class ControlPlane:
             raise Answered(response.status, answer.get("message", ""))
         return answer
 
-    def ended(self) -> str:
-        """What the API server printed last, if it takes no connections any more; else nothing."""
+    def ended(self) -> bool:
+        """Whether the API server takes no connections any more."""
         try:
             self.get("/version")
         except ConnectionError:
-            return self.last_words()
-        return ""
+            return True
+        return False
 
     def last_words(self) -> str:
         """What its keeper and its API server printed last."""

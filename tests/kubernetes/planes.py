@@ -32,9 +32,9 @@ class Planes:
     def own(self, *words: str) -> Iterator[ControlPlane]:
         """One on which nobody has made anything, for this test alone; the words are the keeper's."""
         free = self._free.setdefault(words, [])
-        while free and (ended := free[-1].plane.ended()):
-            print(f"A control plane ended between two tests: {ended}", file=sys.__stderr__, flush=True)
-            free.pop()
+        while free and free[-1].plane.ended():
+            said = free.pop().plane.last_words()
+            print(f"A control plane ended between two tests: {said}", file=sys.__stderr__, flush=True)
         if not free:
             number = sum(1 for _ in self._folder.iterdir())
             free.append(Empty(self._open.enter_context(shared(self._folder / str(number), *words))))

@@ -106,7 +106,8 @@ def test_one_whose_api_server_ended_after_its_test_is_lent_no_more(planes):
         url, folder = plane.url, plane.folder
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes(folder)}
     os.kill(*(pid for pid, words in commands.items() if b"/kube-apiserver\0" in words), signal.SIGKILL)
-    until(lambda: "kube-apiserver ended with -9" in plane.ended(), "its keeper says so")
+    until(plane.ended, "it takes no connections")
+    until(lambda: "kube-apiserver ended with -9" in plane.last_words(), "its keeper says so")
     with pytest.raises(ConnectionError) as refused:
         plane.request("GET", "/api/v1/nodes")
     assert plane.last_words() in refused.value.__notes__
