@@ -11,8 +11,9 @@ import pytest
 from pliant.control.decider.port import News
 from pliant.control.recording import Cycled
 from pliant.model.reason import NoCapacity, Suspended
-from pliant.sched.plan import Plan, Verdicts
+from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.rows import Row
 from pliant.store.rerun import digest, lines_of
 from pliant.store.ring import Ring, lean

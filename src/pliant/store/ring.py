@@ -22,7 +22,7 @@ from pliant.control.errors import NotFound
 from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS, Row
-from pliant.store.rerun import VERSION, digest
+from pliant.store.rerun import VERSION, Checksums
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +106,7 @@ class Ring:
         self._open: Any = None
         self._since = every  # cycles since the last whole world
         self._settings: Settings | None = None
+        self._checksums = Checksums()
         self._flushed = 0  # ms; when the file was last written through
         self.spent = 0  # ns of processor time that the writing has cost
         self.due = True
@@ -182,7 +183,7 @@ class Ring:
     def _write(self, cycled: Cycled) -> None:
         entry: dict[str, Any] = {
             "v": VERSION, "epoch": cycled.epoch, "cycle": cycled.cycle, "now": cycled.now,
-            "took": cycled.took, "plan": digest(cycled.plan),
+            "took": cycled.took, "plan": self._checksums.of(cycled.plan),
         }  # fmt: skip
         if cycled.base is not None:
             self._turn(cycled)
