@@ -27,6 +27,9 @@ VERSION = 4
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 class Unreadable(ValueError):
     """A record that this program cannot decide again; the text says why."""
 
@@ -69,28 +72,35 @@ class Checksums:
     """Of plans that follow one another: what a plan shares with the last one is not put into words again."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, tuple[Any, str]] = {}  # of the last plan: fields, and how they read
-        self._reasons: dict[Any, str] = {}  # likewise
+        self._parts: dict[str, tuple[Any, Any]] = {}  # what the last plan has, what is made of it
+        self._reasons: dict[Any, str] = {}  # likewise: reasons as text
 
     def of(self, plan: Any) -> str:
+        names = _names(cast(Hashable, type(plan)))
         workloads, reasons, which = _columns(plan.verdicts)
-        rest = [self._part(name, getattr(plan, name), _text) for name in _names(cast(Hashable, type(plan)))]
-        known = self._reasons
-        texts = [known.get(reason) or _text(reason) for reason in reasons]
-        self._reasons = dict(zip(reasons, texts, strict=True))
-        found = hashlib.sha256(f"[[{','.join(rest)}],[{','.join(texts)}]]\n\n".encode())
-        found.update(self._part("verdicts", workloads, _lines).encode())
+        told = [getattr(plan, name) for name in names]
+        found = self._part("head", (told, reasons), self._head).copy()
+        found.update(self._part("workloads", workloads, _lines))
         if sys.byteorder == "big":
             which = which[:]
             which.byteswap()
         found.update(which)
-        return found.hexdigest()
+        return cast(str, found.hexdigest())
 
-    def _part(self, name: str, value: Any, written: Callable[[Any], str]) -> str:
+    def _part(self, name: str, value: Any, made: Callable[[Any], Any]) -> Any:
         known = self._parts.get(name)
         if known is None or known[0] != value:
-            known = self._parts[name] = value, written(value)
+            known = self._parts[name] = value, made(value)
         return known[1]
+
+    def _head(self, value: tuple[Sequence[Any], Sequence[Any]]) -> Any:
+        """The checksum of all but the columns."""
+        told, reasons = value
+        known = self._reasons
+        texts = [known.get(reason) or _text(reason) for reason in reasons]
+        self._reasons = dict(zip(reasons, texts, strict=True))
+        rest = [self._part(f"rest{at}", it, _text) for at, it in enumerate(told)]
+        return hashlib.sha256(f"[[{','.join(rest)}],[{','.join(texts)}]]\n\n".encode())
 
 
 def _columns(told: Any) -> tuple[Sequence[str], Sequence[Any], "array[int]"]:
@@ -115,11 +125,11 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(canonical(value), separators=(",", ":"))
+    return _ENCODER.encode(canonical(value))
 
 
-def _lines(values: Sequence[str]) -> str:
-    return "\n".join((*values, ""))
+def _lines(values: Sequence[str]) -> bytes:
+    return ("\n".join(values) + "\n" if values else "").encode()
 
 
 # ---------------------------------------------------------------------- reading
