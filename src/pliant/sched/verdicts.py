@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress, count, islice, repeat
-from operator import ne
+from operator import is_not
 from typing import NamedTuple
 
 from pliant.model.reason import Reason
@@ -56,11 +56,12 @@ class Verdicts:
         """From the reason of each; those that wait for the same share one object."""
         if not reasons:
             return cls()
-        keys = list(map(id, reasons))
-        distinct = dict(zip(keys, reasons, strict=True))
+        last = [*map(is_not, reasons, islice(reasons, 1, None)), True]  # of its run
+        of_runs = list(compress(reasons, last))
+        keys = list(map(id, of_runs))
+        distinct = dict(zip(keys, of_runs, strict=True))
         number = dict(zip(distinct, count(), strict=False))
-        last = [*map(ne, keys, islice(keys, 1, None)), True]  # of its run
-        which = array("q", map(number.__getitem__, compress(keys, last)))
+        which = array("q", map(number.__getitem__, keys))
         ends = array("q", compress(count(1), last))
         return cls(tuple(workloads), tuple(distinct.values()), which, ends)
 
