@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MOST = 64 * 2**20
 """Bytes of the whole record."""
 
-GATHER = 0.5
+GATHER = 1.0
 """Seconds for which cycles gather to be written together: one by one they cost twice the processor time, for
 what the thread works with has then left the caches. A killed server loses no more of the record.
 """
