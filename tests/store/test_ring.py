@@ -171,6 +171,26 @@ def test_who_reads_and_who_closes_does_not_wait_for_more_to_gather(
     assert len(path.read_bytes().splitlines()) == 3
 
 
+def test_who_reads_while_cycles_follow_one_another_waits_for_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_module, "PATIENCE", 600)
+    write, read = Ring._write, threading.Event()
+
+    def followed(ring: Ring, cycled: Cycled) -> None:
+        """When it is written there is always another one."""
+        write(ring, cycled)
+        if not read.is_set():
+            ring.take(cycle(cycled.cycle + 1))
+
+    monkeypatch.setattr(Ring, "_write", followed)
+    ring = Ring(tmp_path / "replay")
+    ring.take(cycle(1, base=(workload(1),)))
+    assert ring.record()
+    read.set()
+    ring.close()
+
+
 def cycle(number: int, *news: News, base: tuple[Row, ...] | None = None) -> Cycled:
     return Cycled(1, number, number, Settings(), news, Plan(), base)
 

@@ -162,12 +162,12 @@ class Ring:
             return b""
 
     def drained(self, seconds: float = 120.0) -> bool:
-        """True once all that was taken is written."""
-        end = time.monotonic() + seconds
-        while self._done < self._taken and time.monotonic() < end:  # what left the queue is not yet written
+        """True once all that was taken before is written."""
+        taken, end = self._taken, time.monotonic() + seconds
+        while self._done < taken and time.monotonic() < end:  # what left the queue is not yet written
             self._hurried.set()
             time.sleep(0.005)
-        return self._done >= self._taken
+        return self._done >= taken
 
     def close(self) -> None:
         self._queue.put(None)
