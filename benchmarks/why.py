@@ -228,10 +228,12 @@ def recording(pending: int, rounds: int) -> None:
             loop.cycle()
         whole = time.thread_time_ns() - began - taking
         ring.drained()
+        writing = ring.spent - written
         print(
-            f"record of {rounds} cycles, {pending} pending: {100 * taking / whole:.2f} % of their time on the"
-            f" loop, {100 * (ring.spent - written) / whole:.2f} % in the writing thread (goal: under 2 %),"
-            f" {100 * (ring.spent - written) / decided:.2f} % of deciding alone;"
+            f"record of {rounds} cycles of {whole / rounds / 1e6:.1f} ms, {pending} pending:"
+            f" {100 * (taking + writing) / whole:.2f} % of their time (goal: under 2 %),"
+            f" {100 * taking / whole:.2f} % on the loop, {100 * writing / whole:.2f} % in the writing thread;"
+            f" {100 * (taking + writing) / decided:.2f} % of deciding alone;"
             f" {ring.held().size / rounds:.0f} bytes a cycle, a whole world included"
         )
         ring.close()

@@ -17,7 +17,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import NeverFits
 from pliant.model.tenancy import Project
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.plan import Verdicts
+from pliant.sched.verdicts import Verdicts
 
 WORKLOAD = Workload("w", "a", "2", Kind.TRAINING, Launch("ubuntu"), (TaskGroup("task", Request(1)),))
 TASK = Task("w", "task-0", "task", 0)

@@ -32,8 +32,9 @@ from pliant.model.machine import DEFAULT_POOL, Gpu, Node
 from pliant.model.reason import NoCapacity
 from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, Workload
-from pliant.sched.plan import Plan, Verdicts
+from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.store.rerun import digest
 from tests.control.stage import FailingStore, Stage
 from tests.control.works import clears, fails, marked, memory, refuses, swells
@@ -433,8 +434,9 @@ def test_of_verdicts_only_what_changed_is_sent() -> None:
     theirs, ours = Pipe()
     sender, receiver = Sender(theirs), Receiver(ours, 60)
 
-    def sent(workloads: Sequence[str], runs: tuple[tuple[NoCapacity, int], ...]) -> tuple[int, Plan]:
-        told = Decided(1, Plan(verdicts=Verdicts(tuple(workloads), runs)))
+    def sent(workloads: Sequence[str], *runs: tuple[NoCapacity, int]) -> tuple[int, Plan]:
+        reasons = [reason for reason, length in runs for _ in range(length)]
+        told = Decided(1, Plan(verdicts=Verdicts.of_each(workloads, reasons)))
         sizes: list[int] = []
         counted = SimpleNamespace(send_bytes=lambda data: (sizes.append(len(data)), theirs.send_bytes(data)))
         sender._pipe = counted  # type: ignore[assignment]
@@ -447,17 +449,17 @@ def test_of_verdicts_only_what_changed_is_sent() -> None:
 
     reason, other = NoCapacity(1000, 1, 0, 0, 2), NoCapacity(1000, 1, 1000, 1000, 2)
     known = [f"w{number:05}" for number in range(10_000)]
-    whole, before = sent(known, ((reason, 10_000),))
+    whole, before = sent(known, (reason, 10_000))
     for changed in ([*known, "new"], known[1:], [*known[:5000], "new", *known[5000:]], known):
-        size, now = sent(changed, ((replace(reason), len(changed)),))
+        size, now = sent(changed, (replace(reason), len(changed)))
         assert size < whole / 50
-        assert now.verdicts.runs[0][0] is before.verdicts.runs[0][0], "an equal reason stays one object"
-    size, now = sent(known, ((replace(reason), 1), (replace(reason), 4999), (other, 5000)))
+        assert now.verdicts.reasons[0] is before.verdicts.reasons[0], "an equal reason stays one object"
+    size, now = sent(known, (replace(reason), 1), (replace(reason), 4999), (other, 5000))
     assert size < whole / 50
-    size, now = sent(known, ((reason, 1), (other, 4999), (reason, 5000)))
-    assert now.verdicts.runs[0][0] is now.verdicts.runs[2][0]
-    size, now = sent(known, ((replace(reason), 1), (other, 4999), (replace(reason), 5000)))
-    assert now.verdicts.runs[0][0] is not now.verdicts.runs[2][0], "what the checksum counts as two stays two"
+    size, now = sent(known, (reason, 1), (other, 4999), (reason, 5000))
+    assert [*now.verdicts.which] == [0, 1, 0]
+    size, now = sent(known, (replace(reason), 1), (other, 4999), (replace(reason), 5000))
+    assert [*now.verdicts.which] == [0, 1, 2], "what the checksum counts as two stays two"
     theirs.close()
     ours.close()
 

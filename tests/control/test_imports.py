@@ -20,7 +20,7 @@ from pliant.model.workload import (
     TaskGroup,
     Workload,
 )
-from pliant.sched.plan import Verdicts
+from pliant.sched.verdicts import Verdicts
 from tests.control.stage import Stage
 
 JOB = TaskGroup("task", Request(1), min=0, wanted=3, max=3, at_once=2)
@@ -247,7 +247,7 @@ def test_names_of_other_projects_are_not_told(stage, found, project, shown):
     state = stage.loop.state
     own = state.world.workloads["uid-train"].project
     holder = Named("workload", "other", "secret", own if project == "own" else project, "team-x")
-    state.verdicts = Verdicts(("uid-train",), ((Outwaited(holder, 50, 80, 70, 1000), 1),))
+    state.verdicts = Verdicts.of_each(("uid-train",), (Outwaited(holder, 50, 80, 70, 1000),))
     state.touched.add("uid-train")
     imports = Imports(state)
     imports.explain(0)

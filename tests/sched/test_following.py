@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pliant.model.reason import NeverFits, NoCapacity, Reason
-from pliant.sched.plan import Run, Verdicts, shared
+from pliant.sched.verdicts import Verdicts, shared
 
 REASONS: list[Reason] = [NeverFits(4000, 2000, 1), NeverFits(4000, 3000, 1), NoCapacity(1000, 1, 0, 0, 2)]
 IDS = st.lists(st.sampled_from([f"w{number}" for number in range(12)]), unique=True, max_size=12)
@@ -16,22 +16,11 @@ IDS = st.lists(st.sampled_from([f"w{number}" for number in range(12)]), unique=T
 
 @st.composite
 def verdicts(draw: st.DrawFn) -> Verdicts:
-    workloads, runs, left = draw(IDS), list[Run](), 0
-    for at in range(len(workloads)):
-        left = left or draw(st.integers(1, len(workloads) - at))
-        if left == len(workloads) - at or draw(st.booleans()):
-            runs.append((draw(st.sampled_from(REASONS)), left))
-            left = 0
-        else:
-            runs.append((draw(st.sampled_from(REASONS)), 1))
-            left -= 1
-    total = 0
-    for at, (_, length) in enumerate(runs):
-        total += length
-        if total >= len(workloads):
-            runs = [*runs[:at], (runs[at][0], length - (total - len(workloads)))]
-            break
-    return Verdicts(tuple(workloads), tuple(runs))
+    workloads, reasons = draw(IDS), list[Reason]()
+    while len(reasons) < len(workloads):
+        left = len(workloads) - len(reasons)
+        reasons += [draw(st.sampled_from(REASONS))] * draw(st.one_of(st.just(1), st.integers(1, left)))
+    return Verdicts.of_each(workloads, reasons)
 
 
 def codes(these: Verdicts) -> dict[str, str]:
@@ -43,7 +32,7 @@ def test_each_of_a_chain_answers_as_if_it_were_made_from_nothing(plain: list[Ver
     chain, before = [Verdicts()], Verdicts()
     for these in plain:
         now = these.follow(before)
-        assert (now.workloads, now.runs) == (these.workloads, these.runs)
+        assert now == these
         old, new = codes(before), codes(these)
         changed = {wid: code for wid, code in new.items() if old.get(wid) != code}
         assert [(wid, reason.code) for wid, reason in now.recoded(before)] == list(changed.items())
@@ -95,8 +84,8 @@ def test_of_an_order_that_differs_at_few_places_nearly_all_is_shared(
 def test_between_two_neighbours_there_is_always_room() -> None:
     """Each comes just before the one before it: the keys between two run out, and are made again."""
     order = ["first", "last"]
-    now = Verdicts(tuple(order), ((REASONS[0], 2),)).follow(Verdicts())
+    now = Verdicts.of_each(order, [REASONS[0]] * 2).follow(Verdicts())
     for number in range(100):
         order.insert(1, f"w{number}")
-        now = Verdicts(tuple(order), ((REASONS[0], len(order)),)).follow(now)
+        now = Verdicts.of_each(order, [REASONS[0]] * len(order)).follow(now)
         assert [now.position(wid) for wid in order] == list(range(1, len(order) + 1))

@@ -16,8 +16,9 @@ from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload
 from pliant.sched.cycle import decide
-from pliant.sched.plan import Decision, Plan, Verdict
+from pliant.sched.plan import Decision, Plan
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdict
 from pliant.sched.world.state import World
 from tests.sched import referee
 from tests.sched.victims import irreducible, needless

@@ -1,20 +1,38 @@
 """The record of cycles: what its thread has taken from the queue is not yet written."""
 
+import inspect
 import json
 import threading
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from pliant.control.decider.port import News
 from pliant.control.recording import Cycled
-from pliant.model.reason import NoCapacity, Suspended
-from pliant.sched.plan import Plan, Verdicts
+from pliant.model.ledger import Disruptions
+from pliant.model.machine import Placement, Share
+from pliant.model.reason import Cancelled, Hastened, Named, NoCapacity, Placed, Reason, Suspended
+from pliant.model.workload import AttemptId, Task, TaskPhase
+from pliant.sched.plan import (
+    Decision,
+    Guarantee,
+    Plan,
+    Protection,
+    QueueStanding,
+    ResizeIntent,
+    StartIntent,
+    StopIntent,
+    Verb,
+)
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.rows import Row
-from pliant.store.rerun import digest, lines_of
+from pliant.store import ring as ring_module
+from pliant.store.rerun import VERSION, Checksums, digest, lines_of
 from pliant.store.ring import Ring, lean
 from pliant.wire.record import Rows
 from tests.store.samples import workload
@@ -46,11 +64,131 @@ def test_it_is_drained_when_all_is_written(tmp_path: Path, monkeypatch: pytest.M
         ring.close()
 
 
-def test_verdicts_one_by_one_as_older_versions_hold_them_have_the_same_checksum() -> None:
-    full, busy = NoCapacity(2000, 1, 1000, 1000, 1), Suspended()
-    now = Plan(verdicts=Verdicts.of_each(("a", "b", "c"), (full, busy, full)))
-    before = replace(now, verdicts=tuple(now.verdicts))
-    assert digest(before) == digest(now) != digest(replace(now, verdicts=now.verdicts.without({"b"})))
+FULL, BUSY = NoCapacity(2000, 1, 1000, 1000, 1), Suspended()
+
+
+def test_verdicts_one_by_one_and_in_runs_as_older_versions_hold_them_have_the_same_checksum() -> None:
+    now = Plan(verdicts=Verdicts.of_each(("a", "b", "c", "d"), (FULL, BUSY, BUSY, FULL)))
+    told = now.verdicts
+    runs = cast(Verdicts, SimpleNamespace(workloads=told.workloads, runs=((FULL, 1), (BUSY, 2), (FULL, 1))))
+    assert digest(replace(now, verdicts=tuple(told))) == digest(replace(now, verdicts=runs)) == digest(now)
+    assert digest(now) != digest(replace(now, verdicts=told.without({"b"})))
+
+
+ATTEMPT, OTHER = AttemptId("w", "main-0", 2), AttemptId("w", "main-0", 3)
+PLACE, ELSEWHERE = Placement("n1", (Share("n1.0"),)), Placement("n1", (Share("n1.1"),))
+ROW = Task("w", "main-0", "main", 0, TaskPhase.ORDERED, PLACE, PLACE, attempt=2)
+GIVEN = Placed("n1", 1000, Named("project", "p1"), 1000, 8000)
+CHOSEN = Decision(Verb.PLACE, "allocate", "w", ("main-0",), 0, 1000, GIVEN)
+MOVED = Decision(Verb.MOVE, "hasten", "v", ("main-0",), 1000, 1000, Hastened("n1", "n2"))
+STANDING = QueueStanding("p1", "default", 16_000, 8_000)
+RULE = Protection("p1", "default", None, Guarantee(60_000, "pool", None))
+WAITING = Verdicts.of_each(("a", "b", "c", "d"), (FULL, BUSY, BUSY, FULL))
+PLAN = Plan(
+    (CHOSEN, MOVED), (ROW,), (StartIntent(ROW, PLACE, 0),), (StopIntent(ATTEMPT, MOVED.reason, 1),),
+    (ResizeIntent(ATTEMPT, PLACE, 0),), WAITING, 5_000, (Disruptions("p1", (1,)),), (STANDING,), (RULE,),
+)  # fmt: skip
+
+
+def decided(**change: Any) -> Plan:
+    """The plan with another first decision."""
+    parts = {name: getattr(CHOSEN, name) for name in inspect.signature(Decision).parameters}
+    return replace(PLAN, decisions=(Decision(**parts | change), MOVED))
+
+
+def waiting(workloads: str, *reasons: Reason) -> Plan:
+    return replace(PLAN, verdicts=Verdicts.of_each(tuple(workloads), reasons))
+
+
+CHANGES = [
+    replace(PLAN, decisions=(MOVED, CHOSEN)),
+    replace(PLAN, decisions=(CHOSEN,)),
+    decided(verb=Verb.GROW),
+    decided(action="grow"),
+    decided(workload="u"),
+    decided(tasks=("main-1",)),
+    decided(gpu_before=1),
+    decided(gpu_after=999),
+    decided(reason=replace(GIVEN, allocated=1001)),
+    decided(reason=replace(GIVEN, project=Named("project", "p1", "name"))),
+    decided(beneficiary="v"),
+    replace(PLAN, tasks=()),
+    replace(PLAN, tasks=(replace(ROW, attempt=3),)),
+    replace(PLAN, tasks=(replace(ROW, claims=ELSEWHERE),)),
+    replace(PLAN, starts=(StartIntent(ROW, ELSEWHERE, 0),)),
+    replace(PLAN, starts=(StartIntent(replace(ROW, attempt=3), PLACE, 0),)),
+    replace(PLAN, starts=(StartIntent(ROW, PLACE, -1),)),
+    replace(PLAN, stops=(StopIntent(OTHER, MOVED.reason, 1),)),
+    replace(PLAN, stops=(StopIntent(ATTEMPT, Hastened("n1", "n3"), 1),)),
+    replace(PLAN, stops=(StopIntent(ATTEMPT, MOVED.reason, 0),)),
+    replace(PLAN, resizes=(ResizeIntent(ATTEMPT, ELSEWHERE, 0),)),
+    waiting("acbd", FULL, BUSY, BUSY, FULL),
+    waiting("abce", FULL, BUSY, BUSY, FULL),
+    waiting("abc", FULL, BUSY, BUSY),
+    waiting("abcde", FULL, BUSY, BUSY, FULL, FULL),
+    waiting("abcd", FULL, FULL, BUSY, FULL),
+    waiting("abcd", BUSY, FULL, FULL, BUSY),
+    waiting("abcd", FULL, BUSY, BUSY, replace(FULL, asked=2001)),
+    waiting("abcd", FULL, Cancelled(), Cancelled(), FULL),
+    replace(PLAN, wake=None),
+    replace(PLAN, wake=5_001),
+    replace(PLAN, disruptions=(Disruptions("p1", (2,)),)),
+    replace(PLAN, standings=(STANDING._replace(fair_share=8_001),)),
+    replace(PLAN, standings=(STANDING._replace(quota=-1),)),
+    replace(PLAN, standings=()),
+    replace(PLAN, protections=(RULE._replace(preemption=Guarantee(60_001, "pool", None)),)),
+]
+"""Plans that differ from PLAN, and from one another, in one thing."""
+
+
+def test_a_checksum_is_another_one_if_anything_is_different() -> None:
+    """Also where only what is different from the plan before is put into words."""
+    alone = [(plan, digest(plan)) for plan in (Plan(), PLAN, *CHANGES)]
+    assert len({told for _, told in alone}) == len(CHANGES) + 2
+    checksums = Checksums()
+    for before, after in product(alone, alone):
+        for plan, told in (before, after):
+            assert checksums.of(plan) == told
+
+
+def test_a_checksum_is_the_one_of_all_programs_that_write_this_version() -> None:
+    assert VERSION == 4
+    assert digest(PLAN) == "88db3ad630a746bd9a7dc866ff732dc223f24cd37d2ab5b198ca74170df28e35"
+
+
+def test_who_reads_and_who_closes_does_not_wait_for_more_to_gather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_module, "GATHER", 600)
+    monkeypatch.setattr(ring_module, "PATIENCE", 600)
+    ring = Ring(tmp_path / "replay")
+    ring.take(cycle(1, base=(workload(1),)))
+    ring.take(cycle(2, News(workload(2))))
+    assert len(ring.record().splitlines()) == 2
+    ring.take(cycle(3))
+    ring.close()
+    (path,) = (tmp_path / "replay").iterdir()
+    assert len(path.read_bytes().splitlines()) == 3
+
+
+def test_who_reads_while_cycles_follow_one_another_waits_for_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_module, "PATIENCE", 600)
+    write, read = Ring._write, threading.Event()
+
+    def followed(ring: Ring, cycled: Cycled) -> None:
+        """When it is written there is always another one."""
+        write(ring, cycled)
+        if not read.is_set():
+            ring.take(cycle(cycled.cycle + 1))
+
+    monkeypatch.setattr(Ring, "_write", followed)
+    ring = Ring(tmp_path / "replay")
+    ring.take(cycle(1, base=(workload(1),)))
+    assert ring.record()
+    read.set()
+    ring.close()
 
 
 def cycle(number: int, *news: News, base: tuple[Row, ...] | None = None) -> Cycled:
@@ -95,7 +233,7 @@ def test_after_a_cycle_that_could_not_be_written_it_waits_for_a_whole_world(
     ring.take(cycle(1, base=(one,)))
     assert ring.drained(60)
     with monkeypatch.context() as patch:
-        patch.setattr(json, "dumps", lambda *_, **__: 1 / 0)
+        patch.setattr(Checksums, "of", lambda *_: 1 / 0)
         ring.take(cycle(2, News(two)))
         assert ring.drained(60)
     assert ring.due

@@ -14,17 +14,20 @@ import sys
 import zipfile
 import zlib
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import chain, count, repeat
-from operator import attrgetter
+from operator import attrgetter, sub
 from pathlib import Path
 from typing import Any, cast, get_args
 
 VERSION = 4
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Unreadable(ValueError):
@@ -62,27 +65,71 @@ def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
 
 def digest(plan: Any) -> str:
     """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
-    told = plan.verdicts
-    if isinstance(told, tuple):  # older versions hold them one by one
-        waiting = [it.workload for it in told]
-        runs = [(it.reason, 1) for it in told]
-    else:
-        waiting, runs = told.workloads, told.runs
-    reasons, lengths = zip(*runs, strict=True) if runs else ((), ())
-    keys = list(map(id, reasons))
-    distinct = dict(zip(keys, reasons, strict=True))
+    return Checksums().of(plan)
+
+
+class Checksums:
+    """Of plans that follow one another: what a plan shares with the last one is not put into words again."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[Any, Any]] = {}  # what the last plan has, what is made of it
+        self._reasons: dict[Any, str] = {}  # likewise: reasons as text
+
+    def of(self, plan: Any) -> str:
+        names = _names(cast(Hashable, type(plan)))
+        workloads, reasons, which = _columns(plan.verdicts)
+        told = [getattr(plan, name) for name in names]
+        found = self._part("head", (told, reasons), self._head).copy()
+        found.update(self._part("workloads", workloads, _lines))
+        if sys.byteorder == "big":
+            which = which[:]
+            which.byteswap()
+        found.update(which)
+        return cast(str, found.hexdigest())
+
+    def _part(self, name: str, value: Any, made: Callable[[Any], Any]) -> Any:
+        known = self._parts.get(name)
+        if known is None or known[0] != value:
+            known = self._parts[name] = value, made(value)
+        return known[1]
+
+    def _head(self, value: tuple[Sequence[Any], Sequence[Any]]) -> Any:
+        """The checksum of all but the columns."""
+        told, reasons = value
+        known = self._reasons
+        texts = [known.get(reason) or _text(reason) for reason in reasons]
+        self._reasons = dict(zip(reasons, texts, strict=True))
+        rest = [self._part(f"rest{at}", it, _text) for at, it in enumerate(told)]
+        return hashlib.sha256(f"[[{','.join(rest)}],[{','.join(texts)}]]\n\n".encode())
+
+
+def _columns(told: Any) -> tuple[Sequence[str], Sequence[Any], "array[int]"]:
+    """Of verdicts: the ids of workloads, the distinct reasons, and which of them each has."""
+    if not isinstance(told, tuple) and hasattr(told, "which"):
+        if len(told.which) == len(told.workloads):
+            return told.workloads, told.reasons, told.which
+        lengths = map(sub, told.ends, chain((0,), told.ends))
+        return told.workloads, told.reasons, array("q", chain.from_iterable(map(repeat, told.which, lengths)))
+    # older versions hold them in runs, or one by one
+    runs = [(it.reason, 1) for it in told] if isinstance(told, tuple) else told.runs
+    workloads = [it.workload for it in told] if isinstance(told, tuple) else told.workloads
+    distinct = {id(reason): reason for reason, _ in runs}
     number = dict(zip(distinct, count(), strict=False))
-    each: Iterable[int] = map(number.__getitem__, keys)
-    if len(keys) < len(waiting):
-        each = chain.from_iterable(map(repeat, each, lengths))
-    which = array("q", each)
-    rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
-    text = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
-    found = hashlib.sha256("\n".join((text, "", *waiting, "")).encode())
-    if sys.byteorder == "big":
-        which.byteswap()
-    found.update(which)
-    return found.hexdigest()
+    each = chain.from_iterable(repeat(number[id(reason)], length) for reason, length in runs)
+    return workloads, list(distinct.values()), array("q", each)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "verdicts")
+
+
+def _text(value: Any) -> str:
+    return _ENCODER.encode(canonical(value))
+
+
+def _lines(values: Sequence[str]) -> bytes:
+    return ("\n".join(values) + "\n" if values else "").encode()
 
 
 # ---------------------------------------------------------------------- reading

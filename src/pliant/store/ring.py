@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
-from itertools import count
-from operator import attrgetter
+from functools import cache, partial
+from itertools import compress, count
+from operator import attrgetter, ne
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,21 +22,29 @@ from pliant.control.errors import NotFound
 from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS, Row
-from pliant.store.rerun import VERSION, digest
+from pliant.store.rerun import VERSION, Checksums
 
 log = logging.getLogger(__name__)
 
 MOST = 64 * 2**20
 """Bytes of the whole record."""
 
-FLUSH_EVERY = 1_000
-"""Ms of which a killed server may lose the record."""
+GATHER = 1.0
+"""Seconds for which cycles gather to be written together: one by one they cost twice the processor time, for
+what the thread works with has then left the caches. A killed server loses no more of the record.
+"""
+
+PATIENCE = 5.0
+"""Seconds for which a reader waits until what has gathered is written."""
 
 EVERY = 1_000
 """Cycles after which a whole world is due, at the latest once as much news came as the world is large."""
 
 SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None}
 """Fields that the core never reads, and what is written for them; None: nothing."""
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def lean(value: Any) -> Any:
@@ -80,11 +88,11 @@ def _lean_row(kind: Any) -> Callable[[Any], dict[str, Any]]:
     get = attrgetter(*names, names[0])  # twice, so that it is a tuple however many there are
 
     def write(value: Any) -> dict[str, Any]:
+        parts = get(value)
         found: dict[str, Any] = {}
-        for name, part, default in zip(names, get(value), defaults, strict=False):
-            if part is not default and part != default:
-                secret = part if type(part) in _PLAIN else SECRETS.get(name)
-                found[name] = lean(part) if secret is None else secret
+        for name, part in compress(zip(names, parts, strict=False), map(ne, parts, defaults)):
+            secret = part if type(part) in _PLAIN else SECRETS.get(name)
+            found[name] = lean(part) if secret is None else secret
         return found
 
     return write
@@ -106,8 +114,9 @@ class Ring:
         self._open: Any = None
         self._since = every  # cycles since the last whole world
         self._settings: Settings | None = None
-        self._flushed = 0  # ms; when the file was last written through
-        self.spent = 0  # ns of processor time that the writing has cost
+        self._checksums = Checksums()
+        self._hurried = threading.Event()  # somebody waits for what gathers
+        self.spent = 0  # ns of processor time that the writing thread has had
         self.due = True
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.jsonl")):
@@ -130,9 +139,9 @@ class Ring:
             return Extent(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
+        self.drained(PATIENCE)
         with self._lock:
-            if self._open is not None:
-                self._open.flush()
+            self._flush()
             some = [file for file in self._files if file.first is not None]
             found = [file for file in some if file.holds(cycle, at)]
             if found:
@@ -153,36 +162,51 @@ class Ring:
             return b""
 
     def drained(self, seconds: float = 120.0) -> bool:
-        """True once all that was taken is written."""
-        end = time.monotonic() + seconds
-        while self._done < self._taken and time.monotonic() < end:  # what left the queue is not yet written
+        """True once all that was taken before is written."""
+        taken, end = self._taken, time.monotonic() + seconds
+        while self._done < taken and time.monotonic() < end:  # what left the queue is not yet written
+            self._hurried.set()
             time.sleep(0.005)
-        return self._done >= self._taken
+        return self._done >= taken
 
     def close(self) -> None:
         self._queue.put(None)
+        self._hurried.set()
         self._thread.join(timeout=10)
 
     # ------------------------------------------------------------------ the writing thread
     def _run(self) -> None:
-        while (cycled := self._queue.get()) is not None:
-            began = time.thread_time_ns()
-            try:
-                with self._lock:
-                    self._write(cycled)
-            except Exception as error:  # noqa: BLE001 - a record that cannot be written does not affect others
-                log.warning("a cycle could not be recorded: %s", error)
-                self._stop()
-            self.spent += time.thread_time_ns() - began
-            self._done += 1
+        going = True
+        while going:
+            some = [self._queue.get()]
+            self._hurried.wait(0 if some[0] is None else GATHER)
+            self._hurried.clear()
+            while not self._queue.empty():
+                some.append(self._queue.get())
+            cycles = [it for it in some if it is not None]
+            steps: list[Callable[[], None]] = [partial(self._write, it) for it in cycles]
+            for step in (*steps, self._flush):
+                try:
+                    with self._lock:
+                        step()
+                except Exception as error:  # noqa: BLE001 - what cannot be written does not affect others
+                    log.warning("a cycle could not be recorded: %s", error)
+                    self._stop()
+            self.spent = time.thread_time_ns()
+            self._done += len(cycles)
+            going = len(cycles) == len(some)
         with self._lock:
             if self._open is not None:
                 self._open.close()
 
+    def _flush(self) -> None:
+        if self._open is not None:
+            self._open.flush()
+
     def _write(self, cycled: Cycled) -> None:
         entry: dict[str, Any] = {
             "v": VERSION, "epoch": cycled.epoch, "cycle": cycled.cycle, "now": cycled.now,
-            "took": cycled.took, "plan": digest(cycled.plan),
+            "took": cycled.took, "plan": self._checksums.of(cycled.plan),
         }  # fmt: skip
         if cycled.base is not None:
             self._turn(cycled)
@@ -194,7 +218,7 @@ class Ring:
         if cycled.base is not None or cycled.settings is not self._settings:
             self._settings = cycled.settings
             entry["settings"] = lean(cycled.settings)
-        data = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        data = _ENCODER.encode(entry).encode() + b"\n"
         file = self._files[-1]
         if cycled.base is not None:
             file.base = len(data)
@@ -206,9 +230,6 @@ class Ring:
             self._stop()
             return
         self._open.write(data)
-        if cycled.base is not None or cycled.now - self._flushed > FLUSH_EVERY:
-            self._open.flush()
-            self._flushed = cycled.now
         file.grew(cycled, len(data))
         self._forget()
         grown = file.size - file.base

@@ -19,9 +19,10 @@ from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Phase, Task, TaskPhase, Workload
-from pliant.sched.plan import Protection, Verdicts
+from pliant.sched.plan import Protection
 from pliant.sched.settings import Settings
 from pliant.sched.shares.promises import Promise
+from pliant.sched.verdicts import Verdicts
 
 CLUSTER = "cluster"
 """Subject of events that concern all: changed settings, rows that contradict the rest."""

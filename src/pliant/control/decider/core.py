@@ -8,8 +8,8 @@ from typing import TypeVar
 from pliant.control.decider.port import Ask, Decided, Question
 from pliant.control.errors import Unavailable
 from pliant.sched.cycle import decide
-from pliant.sched.plan import Verdicts
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.state import World
 
 T = TypeVar("T")

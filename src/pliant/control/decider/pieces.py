@@ -6,6 +6,7 @@ Python does nothing else while one is read, and the server has requests to answe
 
 import io
 import pickle
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -15,9 +16,9 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided
-from pliant.model.reason import Reason
 from pliant.model.workload import Launch, Workload
-from pliant.sched.plan import Plan, Run, Verdicts, between, shared
+from pliant.sched.plan import Plan
+from pliant.sched.verdicts import Verdicts, between, shared
 from pliant.sched.world.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -31,14 +32,14 @@ OUT_OF_MEMORY = 3
 LEFT_OUT: Mapping[str, Any] = {"launch": Launch(""), "annotations": ()}
 """Fields of a workload that the core never reads, and what is there instead."""
 
-_WORKLOADS, _RUNS = "workloads", "runs"
-"""Parts of verdicts: of the ids only those that were not in the last ones, or had another place."""
+_WORKLOADS, _REASONS, _WHICH, _ENDS = "workloads", "reasons", "which", "ends"
+"""Columns of verdicts: of the ids only those that were not in the last ones, or had another place."""
 
 PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
 """Fields of a plan that are sequences of rows."""
 
 COLUMN = 5_000
-"""Ids of workloads that go together."""
+"""Entries of such a column that go together; of its reasons PIECE."""
 
 
 class _Pickler(pickle.Pickler):
@@ -104,9 +105,11 @@ class Sender:
         kept = shared(before, told.workloads)
         _, new = between(kept, before, told.workloads)
         ids = ((_WORKLOADS, piece) for piece in _pieces([*chain.from_iterable(new)], COLUMN))
-        runs = ((_RUNS, piece) for piece in _pieces(told.runs))
+        reasons = ((_REASONS, piece) for piece in _pieces(told.reasons))
+        which = ((_WHICH, piece) for piece in _pieces(told.which, COLUMN))
+        ends = ((_ENDS, piece) for piece in _pieces(told.ends, COLUMN))
         head = decided.number, plan.wake, decided.took, (*kept, (0, len(told.workloads), 0))
-        self._send(_Pickler, head, chain(rows, ids, runs))
+        self._send(_Pickler, head, chain(rows, ids, reasons, which, ends))
         self._told = told
 
     def _send(self, kind: type[_Pickler], head: object, parts: Iterable[object]) -> None:
@@ -137,7 +140,8 @@ class Receiver:
     def decided(self) -> Decided:
         parts = self._parts()
         number, wake, took, kept = next(parts)
-        found: dict[str, list[Any]] = {name: [] for name in (*PARTS, _WORKLOADS, _RUNS)}
+        found: dict[str, Any] = {name: [] for name in (*PARTS, _WORKLOADS, _REASONS)}
+        found |= {_WHICH: array("q"), _ENDS: array("q")}
         for name, piece in parts:
             found[name] += piece
         before, new = self._told, iter(found.pop(_WORKLOADS))
@@ -145,8 +149,9 @@ class Receiver:
         for since, place, length in kept:
             workloads += islice(new, place - len(workloads))
             workloads += before.workloads[since : since + length]
-        runs = _same(before.runs, found.pop(_RUNS))
-        told = self._told = Verdicts(tuple(workloads), runs)
+        known = {reason: reason for reason in before.reasons}
+        reasons = tuple([known.get(reason, reason) for reason in found.pop(_REASONS)])
+        told = self._told = Verdicts(tuple(workloads), reasons, found.pop(_WHICH), found.pop(_ENDS))
         rows = {name: tuple(it) for name, it in found.items()}
         return Decided(number, Plan(**rows, verdicts=told, wake=wake), took)
 
@@ -167,17 +172,6 @@ class Receiver:
             raise TimeoutError
         self._piece = io.BytesIO(self._pipe.recv_bytes())
         return self._piece
-
-
-def _same(before: Sequence[Run], runs: Sequence[Run]) -> tuple[Run, ...]:
-    """The runs with reasons of those before in the place of equal ones; what was two stays two."""
-    chosen: dict[int, Reason] = {}
-    used: set[int] = set()
-    for (reason, _), (old, _) in zip(runs, before, strict=False):
-        if id(reason) not in chosen and id(old) not in used and old == reason:
-            chosen[id(reason)] = old
-            used.add(id(old))
-    return tuple([(chosen.get(id(reason), reason), length) for reason, length in runs])
 
 
 def lean(row: R) -> R:

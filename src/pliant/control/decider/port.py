@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pliant.sched.plan import Plan, Verdicts
+from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.rows import Row
 from pliant.sched.world.state import World
 

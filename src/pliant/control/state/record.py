@@ -96,4 +96,4 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
         draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
         state.touched.add(identity)
     state.touched |= after.lost(before)
-    state.told |= before.workloads != after.workloads or before.runs != after.runs
+    state.told |= before != after

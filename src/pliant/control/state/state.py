@@ -31,8 +31,9 @@ from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
-from pliant.sched.plan import Protection, QueueStanding, Verdicts
+from pliant.sched.plan import Protection, QueueStanding
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from pliant.model.workload import Task, TaskPhase
 from pliant.sched.explain.trial import Change, Decide, apply
-from pliant.sched.plan import Decision, Plan, Verdicts
+from pliant.sched.plan import Decision, Plan
 from pliant.sched.settings import Settings
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.state import World
 

@@ -35,9 +35,9 @@ from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.booked import Books
 from pliant.sched.placement.eligibility import Equivalence
-from pliant.sched.plan import Verdicts
 from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
+from pliant.sched.verdicts import Verdicts
 from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.device_share import share_on
 from pliant.sched.world.membership import ELASTIC, WANTING
