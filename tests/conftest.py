@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["tests.house.gaps"]
@@ -19,8 +19,8 @@ settings.register_profile("explore", settings(**CALM, derandomize=False))
 settings.load_profile("pliant")
 
 # Otherwise it tries numbers from our sources, of whatever is loaded by then: a test that is run alone would
-# have other examples, and so would all after a constant is changed somewhere.
-HypothesisProvider._local_constants = Constants()
+# have other examples, and so would all after a constant is changed somewhere. To look takes 0.5 s, too.
+providers._get_local_constants = Constants
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,9 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from argon2 import PasswordHasher
 from fastapi.testclient import TestClient
 
+from pliant.api.identity import passwords
 from tests.api.stage import IMAGE, TOKEN, Stage, stage, until
+
+CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 class Api:
@@ -56,6 +60,15 @@ class Api:
     def stopped(self, identity: str) -> None:
         """Waits until what was suspended has ended."""
         until(lambda: self.item(identity)["phase"] == "Stopped")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passwords() -> Iterator[None]:
+    """A real hash is 0.1 s of processor time on purpose."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passwords, "_hasher", CHEAP)
+        patched.setattr(passwords, "_NOBODYS", CHEAP.hash("nobody knows"))
+        yield
 
 
 @pytest.fixture

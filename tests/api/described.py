@@ -1,9 +1,10 @@
 """What the description of the API says of one request."""
 
+import json
 import re
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 
 def operation_of(described: dict[str, Any], method: str, path: str) -> dict[str, Any]:
@@ -18,9 +19,20 @@ def operation_of(described: dict[str, Any], method: str, path: str) -> dict[str,
     return found
 
 
+def with_references(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with those that it refers to and no others: to compile all takes 30 ms."""
+    known, found, left = described["components"]["schemas"], {}, [schema]
+    while left:
+        for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(left.pop())):
+            if name not in found:
+                found[name] = known[name]
+                left.append(known[name])
+    return {"components": {"schemas": found}, **schema}
+
+
 def not_allowed(described: dict[str, Any], method: str, path: str, body: Any) -> str:
     """What a body has that the schemas do not allow; empty if nothing."""
     content = operation_of(described, method, path)["requestBody"]["content"]
-    whole = {"components": described["components"], **content["application/json"]["schema"]}
+    whole = with_references(described, content["application/json"]["schema"])
     errors = [it.message[:300] for it in Draft202012Validator(whole).iter_errors(body)]
     return errors[0] if errors else ""

@@ -21,8 +21,10 @@ from pliant.engines.virtual.timeline import Timeline
 from pliant.model.machine import Cluster, Gpu, Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import AttemptId, Workload
-from pliant.store import open_store
 from pliant.store.folder import Word
+from tests.store.made import open_made
+
+_DESCRIBED: list[dict[str, Any]] = []  # once it was asked for
 
 TOKEN = "the-token-of-the-state-folder"
 SECRET = b"thirty-two bytes of a test secret"
@@ -43,6 +45,13 @@ def nodes(count: int = 1, gpus: int = 2, labels: tuple[tuple[str, str], ...] = (
         )
         for index in range(count)
     ]
+
+
+def described(describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The description of the API, the same of each stage: worked out once in a process, as it takes 2 s."""
+    if not _DESCRIBED:
+        _DESCRIBED.append(describe())
+    return _DESCRIBED[0]
 
 
 class Command:
@@ -162,7 +171,7 @@ class Stage:
         self.machines = machines
         self.engine = StageEngine(machines)
         self.path = folder / "pliant.db"
-        self.store = open_store(self.path)
+        self.store = open_made(self.path)
         self.loop = Loop(self.store, {"virtual": self.engine}, clock)
         self.loop.open()
         self.loop.start()
@@ -192,7 +201,7 @@ class Stage:
             epoch=self.loop.state.epoch,
             simulated=True,
         )
-        return create_app(
+        app = create_app(
             self.service,
             hosts=frozenset({"testserver"}),
             token=token or (lambda: TOKEN),
@@ -205,10 +214,13 @@ class Stage:
             closing=closing,
             **more,
         )
+        describe = app.openapi
+        app.openapi = lambda: described(describe)  # type: ignore[method-assign]
+        return app
 
     def _move(self) -> None:
         """Virtual time keeps up with the clock."""
-        while not self._over.wait(0.002):
+        while not self._over.wait(0.01):
             with self.engine.guard:
                 if self.frozen.is_set():
                     continue

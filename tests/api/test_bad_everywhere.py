@@ -1,4 +1,7 @@
-"""What nobody should send, to every route of the description: a documented 4xx, and nothing is changed."""
+"""What nobody should send, to every route of the description: a documented 4xx, and nothing is changed.
+
+Every route and every field meets a third of what is bad, in turn; `make test-long` sends all of it.
+"""
 
 import json
 import re
@@ -10,16 +13,19 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from httpx2 import Response
 
 from pliant.model.ledger import PastUse
 from pliant.model.machine import Node
 from pliant.model.workload import Attempt, Task, Workload
+from tests.api.ground import ENDLESS, OWNER, Ground
 from tests.api.stage import Stage, stage
-from tests.api.test_openapi import ENDLESS, OWNER, Ground
 
 JSON = {"Content-Type": "application/json"}
+HUGE = b'{"name": "' + b"x" * (10 << 20) + b'"}'
 SQL = "'; DROP TABLE workloads; -- $(reboot) `reboot` \"&&|;"
 DATES = ("2026-02-30T00:00:00Z", "99999-01-01T00:00:00Z", "0000-00-00T00:00:00Z", "2026-01-01T25:61:00Z")
+PATHS = ["%00", "a%E2%80%AEb", "%ED%A0%80", "%27%3B%20DROP%20TABLE%20workloads%3B--", "%24%28reboot%29"]
 TEXTS = ("\x00", "a\u202eb", "\ud800", SQL)
 NAN = float("nan")
 NUMBERS = (-1, 10**30, NAN, "two")
@@ -93,6 +99,7 @@ class Everywhere:
         self.http = TestClient(self.ground.app, headers=OWNER)
         self.wrong: list[str] = []
         self.count = 0
+        self._before: Any = None  # what was kept after the last call; None: it is to be asked
         self.operations = [
             (method, path, operation)
             for path, item in self.ground.app.openapi()["paths"].items()
@@ -101,15 +108,17 @@ class Everywhere:
         ]
 
     def at(self, path: str) -> str:
+        self._before = None  # a workload may be made for it
         known = {"kind": "trainings", "key": "default", **self.ground.real(path)}
         return re.sub(r"\{(\w+)\}", lambda found: str(known.get(found[1], "x")), path)
 
     def send(
         self, method: str, at: str, operation: Any, content: str | bytes, refused: bool, wanted: int = 0
-    ) -> None:
+    ) -> Response:
         self.count += 1
-        before = self.kept.now()
-        answer = self.http.request(method, at, content=content, headers=JSON)
+        before = self._before or self.kept.now()
+        answer: Response = self.http.request(method, at, content=content, headers=JSON)
+        self._before = self.kept.now() if answer.status_code >= 400 else None
         shown = f"{method} {at} {content[:200]!r}: {answer.status_code}"
         if str(answer.status_code) not in operation["responses"] or answer.status_code >= 500:
             self.wrong.append(f"{shown} {answer.text[:200]}")
@@ -117,12 +126,13 @@ class Everywhere:
             wanted,
             403,
             404,
-        ):  # who may not, or what is over, comes first
+        ):  # who may not, or what is over
             self.wrong.append(f"{shown}, not {wanted}")
         elif refused and not 400 <= answer.status_code < 500:
             self.wrong.append(f"{shown}: taken")
-        elif answer.status_code >= 400 and self.kept.now() != before:
+        elif answer.status_code >= 400 and self._before != before:
             self.wrong.append(f"{shown}: refused, and yet something is changed")
+        return answer
 
 
 @pytest.fixture
@@ -155,41 +165,51 @@ def closed(schema: Any, whole: Any) -> bool:
     return schema.get("type") == "object" and schema.get("additionalProperties") is False
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_each_field_of_each_body(everywhere: Everywhere) -> None:
-    for method, path, operation in everywhere.operations:
+def part(of: list[Any], turn: int, whole: bool) -> list[Any]:
+    """All, or every third and at least one; who asks with the next `turn` gets others."""
+    return of if whole else of[turn % 3 :: 3] or of[:1]
+
+
+def sweep(test: Any) -> Any:
+    """Twice: with a part for each turn, and with all."""
+    whole = [pytest.param(False, id="a third"), pytest.param(True, id="all", marks=pytest.mark.long)]
+    return pytest.mark.slow(pytest.mark.timeout(900)(pytest.mark.parametrize("whole", whole)(test)))
+
+
+@sweep
+def test_each_field_of_each_body(everywhere: Everywhere, whole: bool) -> None:
+    for turn, (method, path, operation) in enumerate(everywhere.operations):
         if (body := body_of(operation)) is not None:
             at = everywhere.at(path)
-            for sent, refused in mutated(body["example"]):
+            for sent, refused in part([*mutated(body["example"])], turn, whole):
                 everywhere.send(method, at, operation, json.dumps(sent), refused)
-    assert everywhere.count > 800
+    assert everywhere.count > (800 if whole else 270)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_each_body_as_a_whole(everywhere: Everywhere) -> None:
-    whole = everywhere.ground.app.openapi()
+@sweep
+def test_each_body_as_a_whole(everywhere: Everywhere, whole: bool) -> None:
+    described = everywhere.ground.app.openapi()
     nearest = 0
-    for method, path, operation in everywhere.operations:
+    for turn, (method, path, operation) in enumerate(everywhere.operations):
         if (body := body_of(operation)) is None:
             continue
         at, example = everywhere.at(path), body["example"]
         other: Any = [] if isinstance(example, dict) else {}
-        for content, status in (
+        bad = [
             (b'{"a":' * 50_000, 400),
             (b"[" * 50_000, 400),
-            (b'{"name": "' + b"x" * (10 << 20) + b'"}', 413),
+            (HUGE, 413),
             (b'{"name": "\xff\xfe"}', 400),
             (json.dumps("text"), 400),
             (json.dumps(7), 400),
             (json.dumps(other), 400),
-        ):
+        ]
+        for content, status in part(bad, turn, whole):
             everywhere.send(method, at, operation, content, True, status)
-        if isinstance(example, dict) and example and closed(body["schema"], whole):
+        if isinstance(example, dict) and example and closed(body["schema"], described):
             known = next(iter(example))
-            everywhere.send(method, at, operation, json.dumps({**example, f"{known}x": 1}), True, 400)
-            answer = everywhere.http.request(method, at, json={**example, f"{known}x": 1})
+            sent = json.dumps({**example, f"{known}x": 1})
+            answer = everywhere.send(method, at, operation, sent, True, 400)
             if answer.status_code == 400:
                 nearest += 1
                 assert f"did you mean {known}?" in answer.json()["message"], (method, path, answer.text)
@@ -200,62 +220,53 @@ def is_list(operation: Any) -> bool:
     return {"offset", "filterBy"} <= {it["name"] for it in operation.get("parameters", ())}
 
 
-PARAMETERS: dict[str, Callable[[str, set[str]], int]] = {
-    "filterBy=colour==red": lambda method, names: 400 if "filterBy" in names else 0,
-    "filterBy=nonsense": lambda method, names: 400 if "filterBy" in names else 0,
-    "sortBy=colour": lambda method, names: 400 if "sortBy" in names else 0,
-    "offset=-1": lambda method, names: 400 if "offset" in names else 0,
-    f"offset={10**30}": lambda method, names: 400 if "offset" in names else 0,
-    "offset=NaN": lambda method, names: 400 if "offset" in names else 0,
-    f"limit={10**30}": lambda method, names: 400 if "limit" in names else 0,
-    "dryRun=perhaps": lambda method, names: 400 if method != "get" else 0,
-    "colour=red": lambda method, names: 400,
+PARAMETERS: dict[str, Callable[[str, set[str]], bool]] = {
+    "filterBy=colour==red": lambda method, names: "filterBy" in names,
+    "filterBy=nonsense": lambda method, names: "filterBy" in names,
+    "sortBy=colour": lambda method, names: "sortBy" in names,
+    "offset=-1": lambda method, names: "offset" in names,
+    f"offset={10**30}": lambda method, names: "offset" in names,
+    "offset=NaN": lambda method, names: "offset" in names,
+    f"limit={10**30}": lambda method, names: "limit" in names,
+    "dryRun=perhaps": lambda method, names: method != "get",
+    "colour=red": lambda method, names: True,
 }
-"""A query, and the status that it must have where a route has such a parameter; 0: it has none."""
+"""A query, and whether a route of that method with these parameters has to refuse it."""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_parameters_of_every_route(everywhere: Everywhere) -> None:
-    for method, path, operation in everywhere.operations:
+@sweep
+def test_parameters_of_every_route(everywhere: Everywhere, whole: bool) -> None:
+    for turn, (method, path, operation) in enumerate(everywhere.operations):
         names = {it["name"] for it in operation.get("parameters", ())}
         needed = [it for it in operation.get("parameters", ()) if it["in"] == "query" and it["required"]]
         first = "&".join(f"{it['name']}={it['example']}" for it in needed)
         at, body = everywhere.at(path), body_of(operation)
         sent = json.dumps(body["example"]) if body is not None else ""
-        for query, status in PARAMETERS.items():
-            if wanted := status(method, names):
-                everywhere.send(method, f"{at}?{first}&{query}", operation, sent, True, wanted)
+        bad = [f"{first}&{query}" for query, refused in PARAMETERS.items() if refused(method, names)]
         if method != "get" and "dryRun" not in names:
-            everywhere.send(method, f"{at}?{first}&dryRun=true", operation, sent, True, 400)
+            bad.append(f"{first}&dryRun=true")
+        for it in needed:
+            if it["name"] in ("start", "end"):
+                named = f"{it['name']}={it['example']}"
+                bad += [first.replace(named, f"{it['name']}={date}") for date in DATES]
+        for query in part(bad, turn, whole):
+            everywhere.send(method, f"{at}?{query}", operation, sent, True, 400)
         if method == "get" and is_list(operation):
             answer = everywhere.http.get(f"{at}?{first}&offset={10**9}")
             assert answer.status_code == 200, (path, answer.text)
             told = answer.json()
             entries = told if isinstance(told, list) else [it for it in told.values() if isinstance(it, list)]
             assert not any(entries), (path, told)
-        for it in needed:
-            if it["name"] in ("start", "end"):
-                for date in DATES:
-                    bad = first.replace(f"{it['name']}={it['example']}", f"{it['name']}={date}")
-                    everywhere.send(method, f"{at}?{bad}", operation, sent, True, 400)
-    assert everywhere.count > 500
+    assert everywhere.count > (500 if whole else 170)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_paths_to_what_cannot_be(everywhere: Everywhere) -> None:
-    for method, path, operation in everywhere.operations:
+@sweep
+def test_paths_to_what_cannot_be(everywhere: Everywhere, whole: bool) -> None:
+    for turn, (method, path, operation) in enumerate(everywhere.operations):
         if "{" in path and "/exec/{session}" not in path:
             body = body_of(operation)
             sent = json.dumps(body["example"]) if body is not None else ""
-            for bad in (
-                "%00",
-                "a%E2%80%AEb",
-                "%ED%A0%80",
-                "%27%3B%20DROP%20TABLE%20workloads%3B--",
-                "%24%28reboot%29",
-            ):
+            for bad in part(PATHS, turn, whole):
                 at = re.sub(r"\{kind\}", "trainings", path)
                 everywhere.send(method, re.sub(r"\{\w+\}", bad, at), operation, sent, "{" in at)
-    assert everywhere.count > 300
+    assert everywhere.count > (300 if whole else 100)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from argon2 import PasswordHasher
 from fastapi.testclient import TestClient
 from joserfc import jwt
 
@@ -37,13 +36,10 @@ from tests.api.stage import TOKEN as OWNER
 RULES = "/api/v1/authorization/access-rules"
 TOKEN = "/api/v1/token"
 WORD = "correct horse battery"
-CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 @pytest.fixture
-def stranger(api: Api, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    """Passwords are hashed in 0.1 ms and not in 100: what that costs is asked in a test of its own."""
-    monkeypatch.setattr("pliant.api.identity.passwords._hasher", CHEAP)
+def stranger(api: Api) -> TestClient:
     return TestClient(api.http.app, raise_server_exceptions=False)
 
 

@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema_rs import Draft202012Validator
 
 from pliant.api.responses.times import stamp
 from pliant.model.identity import Provider
 from tests.api.conftest import Api
-from tests.api.described import not_allowed, operation_of
+from tests.api.described import not_allowed, operation_of, with_references
 from tests.api.published import ANSWERED, calls_of, is_moment, matches, misfits, read, reasons
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, stage
 
 TABLE = Path(__file__).with_name("route_table.txt")
 MISSING = (404, 405)
 CALLS = read(TABLE.with_name("published.txt"))
-FORMATS = FormatChecker()
-FORMATS.checks("date-time")(is_moment)
+FORMATS = {"date-time": is_moment}
 KNOWN = reasons(TABLE.with_name("differences.txt"))
 
 
@@ -71,8 +70,8 @@ def misfit(http: TestClient, method: str, path: str, status: int, told: Any) -> 
     described = http.app.openapi()  # type: ignore[attr-defined]
     answered = operation_of(described, method, path)["responses"][str(status)]
     if "content" in answered:
-        whole = {"components": described["components"], **answered["content"]["application/json"]["schema"]}
-        checker = Draft202012Validator(whole, format_checker=FORMATS)
+        whole = with_references(described, answered["content"]["application/json"]["schema"])
+        checker = Draft202012Validator(whole, formats=FORMATS, validate_formats=True)
         if error := next(checker.iter_errors(told), None):
             return f"the description does not allow what is answered: {error.message[:300]}"
     found = [it for call in calls_of(CALLS, method, path, ANSWERED) for it in misfits(call, told)]

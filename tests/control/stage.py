@@ -17,6 +17,7 @@ from pliant.engines.virtual.machines import Machines
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.workload import Kind, Launch, Workload
 from pliant.store import open_store
+from tests.store.made import open_made
 
 START = 1_700_000_000_000
 
@@ -29,7 +30,7 @@ class Stage:
         self.timeline = Timeline(START)
         nodes = [replace(node, engine="virtual") for node in SimulatedDevices([simulate], "stage").nodes()]
         self.machines = Machines(self.timeline, nodes, **latencies)
-        self.store: Store = open_store(self.path)
+        self.store: Store = open_made(self.path)
         self.begin()
 
     def reopen(self) -> None:

@@ -1,16 +1,20 @@
 """`pliant mcp` as an agent meets it: a script that reads nothing but the texts of its tools does 20 tasks."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from examples.walkthrough import Stage
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 DEADLINE = 240.0  # seconds in which the server's state follows
 
@@ -92,6 +96,8 @@ def number(pattern: str, text: str) -> float:
 
 
 def talking(stage: Stage, *flags: str) -> AbstractAsyncContextManager[Client]:
+    from mcp import Client, StdioServerParameters  # takes 0.5 s: not wherever tests are collected
+
     return Client(
         StdioServerParameters(
             command=str(stage.programs / "pliant"), args=["mcp", *flags], env=dict(stage.env)

@@ -39,9 +39,16 @@ def tracked() -> list[Path]:
     return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
+INSIDE = ("body", "handlers", "orelse", "finalbody", "cases")
+"""What statements hold of other statements."""
+
+
 def imported(module: Path) -> Iterator[str]:
     """First parts of the names that module imports absolutely, wherever in it."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    left: list[ast.AST] = [ast.parse(module.read_text(encoding="utf-8"))]
+    while left:  # statements alone: to go through expressions, too, takes half as long again
+        node = left.pop()
+        left += [inner for part in INSIDE for inner in getattr(node, part, ())]
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -79,7 +79,7 @@ def test_who_was_killed_counts_no_more_once_another_has_its_place(stage: Stage, 
 
 def test_a_short_storm(stage: Stage, tools: Path) -> None:
     stage.cards(4 * GIB)
-    refused = storm(stage, tools, 16, 20_000, 64 * MIB, 20_480)  # each alone holds more than that
+    refused = storm(stage, tools, 16, 7_000, 64 * MIB, 20_480)  # each alone holds more than that
     assert refused > 0  # the limit was in the way
     verdict(stage, 64 * MIB)
 
