@@ -56,6 +56,7 @@ def test_a_verdict_that_is_neither_theirs_nor_ours_fails():
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_other_names_and_another_order_change_no_verdict(seed):
+    """All scenarios in one order; `make test-long` plays them in a second one."""
     changed = [name for name, case in RUN.items() if bool(play(shuffled(case, seed))) != (name in KNOWN)]
     assert not changed
 

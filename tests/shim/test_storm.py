@@ -78,6 +78,7 @@ def test_who_was_killed_counts_no_more_once_another_has_its_place(stage: Stage, 
 
 
 def test_a_short_storm(stage: Stage, tools: Path) -> None:
+    """16 processes of 7,000 calls; `make test-long` plays 64 of 100,000."""
     stage.cards(4 * GIB)
     refused = storm(stage, tools, 16, 7_000, 64 * MIB, 20_480)  # each alone holds more than that
     assert refused > 0  # the limit was in the way
