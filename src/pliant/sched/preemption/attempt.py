@@ -121,7 +121,6 @@ class Attempt:
     world: Claims
     mode: SearchMode
     met: Obstacles
-    found: bool = False  # valid: the chunk has its places and every rule is kept
     units: list[Unit] = field(default_factory=list)
     homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial

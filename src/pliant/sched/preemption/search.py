@@ -30,9 +30,7 @@ def search(policy: Policy, effort: Effort, prices: PriceCache) -> tuple[Attempt 
     attempts came upon. If none is valid, the world is unchanged.
     """
     cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
-    modes = Modes(policy, effort, prices, cls)
-    for mode in modes:
-        modes.note(Simulation(policy, effort, prices, cls, modes.attempt(mode)).run())
+    modes = Modes(policy, effort, prices, cls, lambda it: Simulation(policy, effort, prices, cls, it).found())
     return modes.answer(), modes.met
 
 
@@ -57,15 +55,14 @@ class Simulation:
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
         self._judged = False  # the outcome is known to be valid
 
-    def run(self) -> Attempt:
-        """The attempt, simulated: found and shown by the world, or the world is as it was."""
-        attempt = self._attempt
+    def found(self) -> bool:
+        """Simulate the attempt: it is valid and shown by the world, or the world is as it was."""
         if self._relieved() and self._served():
             self._leave_out()
-            attempt.found = self._judged or self._holds()
-        if not attempt.found:
-            attempt.undo(self._mark)
-        return attempt
+            if self._judged or self._holds():
+                return True
+        self._attempt.undo(self._mark)
+        return False
 
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
