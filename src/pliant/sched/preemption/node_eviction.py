@@ -9,7 +9,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskKey
 from pliant.sched.placement import fit
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
-from pliant.sched.preemption.policy import Policy, whole_of_one
+from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
 from pliant.sched.world.device_share import share_on
@@ -153,7 +153,7 @@ class NodeEviction:
             return None
         if self._policy.safe(victim):
             return None
-        unit = whole_of_one(victim, key, claim, device.gpu.uuid)
+        unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit
         self._prices.alone[key] = claim, found
         return found
