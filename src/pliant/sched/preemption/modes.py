@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Obstacles, Rank, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
@@ -37,13 +37,15 @@ class Modes:
     def answer(self) -> Attempt | None:
         """The best attempt that was found, shown by the world; None: nothing is taken."""
         met, churn = self.met, self._policy.grounds.churn
-        best = self._best(Aim.TAKE)
-        ideal = self._best(Aim.WAIT) if met.spared else None
+        best = self._best(SearchMode())
+        ideal = self._best(SearchMode(waited=True)) if met.spared else None
         if ideal is not None and self._waits(best, ideal):
             best = None
         elif best is None:
-            best = self._best(Aim.RELOCATE) if self._may_relocate() else None
-            if best is None and met.denied and self._best(Aim.UNBOUNDED) is not None:
+            relocates = self._may_relocate()
+            best = self._best(SearchMode(relocates=True)) if relocates else None
+            free = SearchMode(unbounded=True, relocates=relocates)
+            if best is None and met.denied and self._best(free) is not None:  # only a budget is in the way
                 met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))
                 met.wake = churn.until(met.withheld)
         if best is not self._shown:
@@ -53,9 +55,9 @@ class Modes:
             best.heaps = {}  # the next search would not find the same
         return best
 
-    def _best(self, aim: Aim) -> Attempt | None:
-        """The first attempt of an aim that is found, or a lighter one; None if none is found."""
-        found = next(filter(None, map(self._tried, self._of_aim(aim))), None)
+    def _best(self, mode: SearchMode) -> Attempt | None:
+        """The first attempt of this kind that is found, or a lighter one; None if none is found."""
+        found = next(filter(None, map(self._tried, self._variants(mode))), None)
         return self._lightest(found) if found is not None else None
 
     def _waits(self, taken: Attempt | None, ideal: Attempt) -> bool:
@@ -94,11 +96,9 @@ class Modes:
         moves = policy.resettles and policy.grounds.places.settings.consolidation_victims != 0
         return moves and policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
 
-    def _of_aim(self, aim: Aim) -> Iterator[SearchMode]:
+    def _variants(self, mode: SearchMode) -> Iterator[SearchMode]:
         """In the default order, then by the policy's own bound, then beginning with each other workload."""
         policy = self._policy
-        relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
-        mode = SearchMode(aim, relocates=relocates)
         yield mode
         if policy.lacking() is not None:
             yield replace(mode, own_bound=True)

@@ -9,7 +9,7 @@ from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import Request, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Aim, Attempt, Cause, Change, Cost, Estimate, Unit
+from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Estimate, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
@@ -80,7 +80,7 @@ class Policy:
         return None
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        """Why the victim loses so many milli-GPUs, of portions of this priority."""
+        """Why a victim that is no background work loses so many milli-GPUs, of portions of this priority."""
         return self.shrunk(gpu)
 
     def guarantee(self, victim: Workload) -> Guarantee:
@@ -107,7 +107,7 @@ class Policy:
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
         """True if its project has no budget left for one more disruption: it keeps all but bonus."""
         churn, world = self.grounds.churn, self.world
-        if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
+        if not churn.bounded or attempt.mode.unbounded or world.given_now(victim.id):
             return False
         rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
         mine = (row for row in rows if row.project == victim.project)
@@ -136,13 +136,10 @@ class Policy:
         if until <= self.grounds.now:
             return True
         attempt.met.spared[victim.id] = until
-        return attempt.mode.aim is Aim.WAIT
-
-    def why(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        """reason(), of background work that it is background work."""
-        return self.shrunk(gpu, True) if victim.background else self.reason(victim, gpu, priority)
+        return attempt.mode.waited
 
     def shrunk(self, gpu: int, background: bool = False) -> Reason:
+        """Why bonus or background work goes: it is needed."""
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
         return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
 

@@ -12,7 +12,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit, before
 from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
@@ -300,14 +300,14 @@ class Simulation:
 
     def _restore(self) -> None:
         """Give back whole victims whose old places are still free."""
-        world, attempt, before = self._world, self._attempt, self._attempt.before()
-        victims = before.keys() - {unit.workload for unit in attempt.units if unit.again is not None}
+        world, attempt, losses = self._world, self._attempt, self._attempt.losses()
+        victims = losses.keys() - {unit.workload for unit in attempt.units if unit.again is not None}
         kept: set[str] = set()
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            mark = world.checkpoint()
-            for key in before[wid]:
+            mark, was = world.checkpoint(), before(losses[wid])
+            for key in was:
                 world.claim(key, None)
-            if given_back(world, before[wid].items()) and self._admitted():
+            if given_back(world, was.items()) and self._admitted():
                 kept.add(wid)
             else:
                 world.undo(mark)
