@@ -37,18 +37,18 @@ class EvictionOrder:
             losses = sorted((loss for row in rows for loss in _losses(world, pool, row)), reverse=True)
             if losses:
                 self._left[project] = losses
-        self._turns = {it: [turn for turn, _ in reversed(losses)] for it, losses in self._left.items()}
-        self._places: dict[str, list[int]] = {project: [] for project in self._left}
+        self._places: dict[str, list[tuple[Turn, int]]] = {project: [] for project in self._left}
         self._gone = dict.fromkeys(self._left, NOTHING)  # project -> its lost portions
         for at in range(sum(map(len, self._left.values()))):
             project = self._last([it for it, losses in self._left.items() if losses], 1)
-            self._gone[project] = self._gone[project].plus(self._left[project].pop()[1])
-            self._places[project].append(at)
+            turn, amount = self._left[project].pop()
+            self._gone[project] = self._gone[project].plus(amount)
+            self._places[project].append((turn, at))
 
     def place(self, project: str, turn: Turn) -> int:
         """When such a portion is lost: a smaller number goes first."""
-        turns = self._turns.get(project)
-        return self._places[project][min(bisect_left(turns, turn), len(turns) - 1)] if turns else 0
+        places = self._places.get(project)
+        return places[min(bisect_left(places, (turn, 0)), len(places) - 1)][1] if places else 0
 
     def _last(self, projects: Iterable[str], level: int) -> str:
         """Which of these loses next; the queues above them are the same down to this level of the tree."""
