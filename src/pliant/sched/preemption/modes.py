@@ -30,7 +30,6 @@ class Modes:
         self._simulated = simulated
         self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
         self._mark = self._world.checkpoint()
-        self._attempts = 0
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
         self.met = Obstacles()
 
@@ -51,7 +50,7 @@ class Modes:
         if best is not self._shown:
             self._back()
             self._world.replay(best.claims if best is not None else {})
-        if best is not None and (self._attempts > 1 or churn.bounded):
+        if best is not None and (best.mode != SearchMode() or churn.bounded):
             best.heaps = {}  # the next search would not find the same
         return best
 
@@ -77,7 +76,6 @@ class Modes:
     def _tried(self, mode: SearchMode) -> Attempt | None:
         """The attempt of a mode; None, and the world is as it was, if it is not found."""
         self._back()
-        self._attempts += 1
         attempt = Attempt(self._world, mode, self.met)
         self._shown = attempt if self._simulated(attempt) else None
         return self._shown
