@@ -233,6 +233,8 @@ class Simulation:
             node = self._world.nodes[name]
             if node.open and node.tasks and part.request.devices <= node.usable:
                 found.put(name, self._policy.priced(node, part.request, self._eviction.estimate))
+                if self._effort.steps <= 0:
+                    return NodePrices()
         return found
 
     def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
