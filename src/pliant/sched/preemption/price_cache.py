@@ -32,6 +32,7 @@ class PriceCache:
         self._moves = moves
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
+        self._ranks: dict[str, Rank] = {}
         self._losses: dict[str, Rank | None] = {}  # workload -> what _loss() has answered
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
@@ -76,9 +77,13 @@ class PriceCache:
         On each level the queue of the lowest rank, then the one most above its fair share; then the lowest
         priority, then the youngest.
         """
-        row = self._world.workloads[wid]
-        priority, age = core_priority(row), -row.serial
-        return self._queue(row.project, (priority, -Step.CORE, age, 0, wid)), priority, age, wid
+        found = self._ranks.get(wid)
+        if found is None:
+            row = self._world.workloads[wid]
+            priority, age = core_priority(row), -row.serial
+            queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
+            found = self._ranks[wid] = queue, priority, age, wid
+        return found
 
     def _loss(self, wid: str) -> Rank | None:
         """None if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
