@@ -133,3 +133,12 @@ def test_a_full_queue_is_not_asked_again_for_each_that_goes(monkeypatch):
     """Twice the jobs in the queue and twice the victims: twice the questions, not four times as many."""
     few, many = _questions(32, monkeypatch), _questions(64, monkeypatch)
     assert many <= 2.5 * few
+
+
+@pytest.mark.parametrize("had", ["g18 @n2*18", "g1 x1-18 @" + ",".join(["n2"] * 18), "g1 elastic @n2*18"])
+def test_of_many_victims_one_that_is_not_needed_keeps_what_it_has(had):
+    """First it is taken for the limit; then the job's only node is cleared, and that is enough for both."""
+    small = [f"a{i} a g1 p40 @n1" for i in range(18)]
+    scene = world("n1:18:type=x n2:18", "a=36:max=36", *small, f"c a p40 {had}", "more a g18 p90 type=x")
+    plan = decide(scene.world(), NOW, Settings())
+    assert {stop.attempt.workload for stop in plan.stops} == {f"a{i}" for i in range(18)}

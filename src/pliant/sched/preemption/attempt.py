@@ -1,8 +1,7 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -52,20 +51,12 @@ class Unit(NamedTuple):
         return Resources(self.gpu, sum(claim.cpu for claim in gone), sum(claim.memory for claim in gone))
 
 
-class Aim(StrEnum):
-    """What attempts are for, in their order."""
-
-    TAKE = "take"  # what the policy lets the chunk have
-    WAIT = "wait"  # would fewer GPUs be lost after the minimum run time of other workloads?
-    RELOCATE = "relocate"  # cores that may not be taken may be moved
-    UNBOUNDED = "unbounded"  # is a budget of disruptions the only obstacle?
-
-
 @dataclass(frozen=True, slots=True)
 class SearchMode:
     """How one attempt searches."""
 
-    aim: Aim = Aim.TAKE
+    waited: bool = False  # as if the minimum run time of all workloads were over
+    unbounded: bool = False  # as if no budget of disruptions bounded it
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
@@ -121,7 +112,6 @@ class Attempt:
     world: Claims
     mode: SearchMode
     met: Obstacles
-    found: bool = False  # valid: the chunk has its places and every rule is kept
     units: list[Unit] = field(default_factory=list)
     homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial
@@ -144,14 +134,18 @@ class Attempt:
         self.world.undo(mark[0])
         del self.units[mark[1] :]
 
-    def before(self) -> dict[str, dict[TaskKey, Placement]]:
-        """What tasks claimed before the first unit was taken of their workload: workload -> task -> claim."""
-        found: dict[str, dict[TaskKey, Placement]] = {}
+    def losses(self) -> dict[str, list[Unit]]:
+        """Its units by workload; workloads are in the order in which they lost their last one."""
+        found: dict[str, list[Unit]] = {}
         for unit in self.units:
-            mine = found.setdefault(unit.workload, {})
-            for key, claim, _ in unit.changes:
-                mine.setdefault(key, claim)
+            mine = found[unit.workload] = found.pop(unit.workload, [])
+            mine.append(unit)
         return found
+
+
+def before(units: Sequence[Unit]) -> dict[TaskKey, Placement]:
+    """What tasks claimed before the first of these units was taken."""
+    return {key: claim for unit in reversed(units) for key, claim, _ in unit.changes}
 
 
 @dataclass(slots=True)

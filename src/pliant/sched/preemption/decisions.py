@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pliant.model.machine import Placement
 from pliant.model.workload import TaskKey
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.preemption.attempt import Attempt, Unit
+from pliant.sched.preemption.attempt import Attempt, Unit, before
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.world.chunks import Step
 
@@ -16,13 +16,10 @@ def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
     They are in the order in which workloads lost their last unit: each is justified once those before
     it are gone.
     """
-    before, taken = attempt.before(), dict[str, list[Unit]]()
-    for unit in attempt.units:
-        mine = taken[unit.workload] = taken.pop(unit.workload, [])
-        mine.append(unit)
     now = policy.world.claim_of
-    for wid, mine in taken.items():
-        gone = {it: (old, new) for it, old in before[wid].items() if (new := now(it)) is None or new != old}
+    for wid, mine in attempt.losses().items():
+        was = before(mine)
+        gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
         if gone:
             yield _decision(policy, wid, mine, gone)
 
@@ -38,15 +35,15 @@ def _decision(
     steps = {unit.step for unit in mine if unit.again is None}
     priority = max([unit.priority for unit in mine])
     moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
+    verb = Verb.MOVE if moved else Verb.SHRINK
     if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
-        verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
-    elif moved and (lost <= 0 or Step.WANTED not in steps):
-        places = [old.node for old, _ in gone.values()], [new.node for _, new in kept]
-        verb, reason = Verb.MOVE, policy.moved(*places, lost)
+        verb = Verb.EVICT
+    if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
+        reason = policy.moved([old.node for old, _ in gone.values()], [new.node for _, new in kept], lost)
+    elif victim.background or all(unit.step is Step.BONUS for unit in mine):
+        reason = policy.shrunk(lost, victim.background)
     else:
-        bonus = all(unit.step is Step.BONUS for unit in mine) and not victim.background
-        verb = Verb.MOVE if moved else Verb.SHRINK
-        reason = policy.shrunk(lost) if bonus else policy.why(victim, lost, priority)
+        reason = policy.reason(victim, lost, priority)
     names = tuple(key[1] for key in sorted(gone))
     winner = policy.chunk.workload.id
     return Decision(verb, policy.action, wid, names, gpu_after + lost, gpu_after, reason, winner)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.queue_order import ROOT, Measure, QueueOrder, queue_order
+from pliant.sched.shares.queue_order import Measure, QueueOrder, queue_order
 from pliant.sched.world.chunks import Step, core_priority, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
@@ -32,52 +32,38 @@ class EvictionOrder:
         self._pool = pool
         self._standing = standing
         self._left: dict[str, list[Loss]] = {}  # project -> its portions, the first to be lost at the end
-        self._below: dict[str, dict[str, None]] = {}  # queue -> those below it that have something to lose
         for project, holders in world.holders.items():
             rows = [world.workloads[wid] for wid in holders] if project in world.projects else []
             losses = sorted((loss for row in rows for loss in _losses(world, pool, row)), reverse=True)
             if losses:
                 self._left[project] = losses
-                for child, parent in self._links(project):
-                    self._below.setdefault(parent, {})[child] = None
-        self._turns = {it: [turn for turn, _ in reversed(losses)] for it, losses in self._left.items()}
-        self._places: dict[str, list[int]] = {project: [] for project in self._left}
+        self._places: dict[str, list[tuple[Turn, int]]] = {project: [] for project in self._left}
         self._gone = dict.fromkeys(self._left, NOTHING)  # project -> its lost portions
         for at in range(sum(map(len, self._left.values()))):
-            self._take(at)
+            project = self._last([it for it, losses in self._left.items() if losses], 1)
+            turn, amount = self._left[project].pop()
+            self._gone[project] = self._gone[project].plus(amount)
+            self._places[project].append((turn, at))
 
     def place(self, project: str, turn: Turn) -> int:
         """When such a portion is lost: a smaller number goes first."""
-        turns = self._turns.get(project)
-        return self._places[project][min(bisect_left(turns, turn), len(turns) - 1)] if turns else 0
+        places = self._places.get(project)
+        return places[min(bisect_left(places, (turn, 0)), len(places) - 1)][1] if places else 0
 
-    def _take(self, at: int) -> None:
-        project = self._last(ROOT)
-        _, amount = self._left[project].pop()
-        self._gone[project] = self._gone[project].plus(amount)
-        self._places[project].append(at)
-        for child, parent in self._links(project):
-            if not (self._left.get(child) or self._below.get(child)):
-                del self._below[parent][child]
+    def _last(self, projects: Iterable[str], level: int) -> str:
+        """Which of these loses next; the queues above them are the same down to this level of the tree."""
+        below: dict[str, list[str]] = {}
+        for project in projects:
+            below.setdefault(self._world.path(project)[-level], []).append(project)
+        last = {it: it if it in self._left else self._last(mine, level + 1) for it, mine in below.items()}
+        return last[max(last, key=lambda queue: self._key(queue, last[queue]))]
 
-    def _last(self, queue: str) -> str:
-        """The project that loses next below a queue."""
-        while queue not in self._left:
-            queue = max(self._below[queue], key=self._key)
-        return queue
-
-    def _key(self, queue: str) -> QueueOrder:
-        """Shares are compared without what was taken and what is lost next."""
-        project, standing = self._last(queue), self._standing[queue]
-        tally = self._world.tally(queue, self._pool)
+    def _key(self, queue: str, project: str) -> QueueOrder:
+        """Shares are compared without what was taken and what this project of the queue loses next."""
+        standing, tally = self._standing[queue], self._world.tally(queue, self._pool)
         measure = Measure(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])
         return queue_order(queue, standing, tally, NOTHING, measure, measure.share(*left))
-
-    def _links(self, project: str) -> Iterable[tuple[str, str]]:
-        """(child, parent) from the project up to the root."""
-        path = self._world.path(project)
-        return zip(path, (*path[1:], ROOT), strict=True)
 
 
 def _losses(world: World, pool: str, victim: Workload) -> Iterator[Loss]:

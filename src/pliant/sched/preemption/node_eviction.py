@@ -9,7 +9,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskKey
 from pliant.sched.placement import fit
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
-from pliant.sched.preemption.policy import Policy, whole_of_one
+from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
 from pliant.sched.world.device_share import share_on
@@ -39,8 +39,7 @@ class NodeEviction:
         """
         attempt, mark = self._attempt, self._attempt.checkpoint()
         best: tuple[Cost, list[Unit]] | None = None
-        several = request.devices > 1 and self._simple(node, request) is None and self._entangled(node)
-        for broad in (False, True) if several else (False,):
+        for broad in (False, True) if request.devices > 1 and self._entangled(node, request) else (False,):
             attempt.undo(mark)
             if self._cleared(node, request, broad):
                 units = attempt.units[mark[1] :]
@@ -58,44 +57,38 @@ class NodeEviction:
 
         If each victim uses one device nothing is tried, and the true cost may be higher.
         """
-        if not fit.has_devices(node, request):
-            apart = self._simple(node, request) is not None
-            if apart or (request.devices == 1 if not whole(request) else not self._entangled(node)):
-                units = self._apart(node, request)
-                return self._prices.of(units) if units is not None else None
+        lacks = not fit.has_devices(node, request)
+        if lacks and (not self._entangled(node, request) if whole(request) else request.devices == 1):
+            units = self._apart(node, request)
+            return self._prices.of(units) if units is not None else None
         mark = self._attempt.checkpoint()
         found = self.clear(node, request)
         self._attempt.undo(mark)
         return found[0] if found is not None else None
 
-    def _entangled(self, node: NodeState) -> bool:
+    def _entangled(self, node: NodeState, request: Request) -> bool:
         """True if some workload claims several devices of the node."""
+        if self._simple(node, request) is not None:
+            return False
         held = [key[0] for key, claim in self._world.claims_on(node) for _ in claim.shares]
         return len(set(held)) < len(held)
 
     # ------------------------------------------------------------------ which units
     def _cleared(self, node: NodeState, request: Request, broad: bool) -> bool:
         """Take units until the request fits; False if there are too few."""
-        units = self._attempt.units
+        attempt = self._attempt
         while not fit.fits(node, request):
-            known = len(units)
+            known, lacks_devices = len(attempt.units), not fit.has_devices(node, request)
             if not self._spend(1):
                 return False
-            for unit in self._offers(node, request, broad):
-                self._attempt.take(unit)
-            if len(units) == known:
+            for units in self._by_device(node, request, broad) if lacks_devices else (self._least(node),):
+                for unit in units:
+                    attempt.take(unit)
+                if fit.has_devices(node, request):
+                    break
+            if len(attempt.units) == known:
                 return False
         return True
-
-    def _offers(self, node: NodeState, request: Request, broad: bool) -> Iterator[Unit]:
-        """Units to take one by one: for devices the cheapest first, else one for cores and memory."""
-        if fit.has_devices(node, request):
-            yield from self._least(node)
-            return
-        for units in self._by_device(node, request, broad):
-            yield from units
-            if fit.has_devices(node, request):
-                return
 
     def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
@@ -153,7 +146,7 @@ class NodeEviction:
             return None
         if self._policy.safe(victim):
             return None
-        unit = whole_of_one(victim, key, claim, device.gpu.uuid)
+        unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit
         self._prices.alone[key] = claim, found
         return found

@@ -9,7 +9,7 @@ from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import Request, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Aim, Attempt, Cause, Change, Cost, Estimate, Unit
+from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Estimate, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
@@ -80,7 +80,7 @@ class Policy:
         return None
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        """Why the victim loses so many milli-GPUs, of portions of this priority."""
+        """Why a victim that is no background work loses so many milli-GPUs, of portions of this priority."""
         return self.shrunk(gpu)
 
     def guarantee(self, victim: Workload) -> Guarantee:
@@ -107,7 +107,7 @@ class Policy:
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
         """True if its project has no budget left for one more disruption: it keeps all but bonus."""
         churn, world = self.grounds.churn, self.world
-        if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
+        if not churn.bounded or attempt.mode.unbounded or world.given_now(victim.id):
             return False
         rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
         mine = (row for row in rows if row.project == victim.project)
@@ -136,13 +136,10 @@ class Policy:
         if until <= self.grounds.now:
             return True
         attempt.met.spared[victim.id] = until
-        return attempt.mode.aim is Aim.WAIT
-
-    def why(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        """reason(), of background work that it is background work."""
-        return self.shrunk(gpu, True) if victim.background else self.reason(victim, gpu, priority)
+        return attempt.mode.waited
 
     def shrunk(self, gpu: int, background: bool = False) -> Reason:
+        """Why bonus or background work goes: it is needed."""
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
         return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
 
@@ -160,13 +157,7 @@ class Policy:
             return None
         if victim.project not in world.projects or (guard and guard.fills(key, self.chunk.workload.project)):
             return None
-        if rigid(victim) and not self.moves:
-            unit = whole_of_one(victim, key, claim, uuid)  # the most frequent case: all or nothing
-            if self.takes(attempt, victim, Step.CORE, unit.priority):
-                return unit
-            if not attempt.mode.relocates:
-                return None
-        for step, changes in self._portions(victim, key, claim, uuid):
+        for step, changes in self._portions(victim, key, claim, uuid) if not rigid(victim) else ():
             priority = self._highest(victim, changes)
             if self.takes(attempt, victim, step, priority) and not (self.moves and step is Step.WANTED):
                 return Unit(victim.id, step, changes, _milli(changes), cause, priority)
@@ -194,21 +185,29 @@ class Policy:
 
     def _core(self, attempt: Attempt, victim: Workload, claim: Placement, cause: Cause) -> Unit | None:
         """All it has; or, where cores are moved, this task, which is placed again elsewhere."""
-        row, everything = self.world.tasks[cause[0]], self._all_of(victim, {it.name for it in victim.groups})
-        # With its core it loses its portions: their highest priority counts.
-        core = max(core_priority(victim), self._highest(victim, everything))
-        may = self.takes(attempt, victim, Step.CORE, core)
+        whole = self.everything(victim, claim, cause)
+        may = self.takes(attempt, victim, Step.CORE, whole.priority)
         if may and (victim.background or not self.moves):
-            return Unit(victim.id, Step.CORE, everything, _milli(everything), cause, core)
+            return whole
         if not may and not self.may_move(attempt, victim):
             return None
+        row = self.world.tasks[cause[0]]
         old = row.carries if row.phase is TaskPhase.RUNNING and row.carries == row.claims else None
         if old is None or claim.node != old.node or not set(claim.shares) <= set(old.shares):
             return None  # a task that is starting or moving is not moved again
         group = victim.group(row.group)
         devices = min(len(claim.shares), group.request.devices) if group.elastic else group.request.devices
         again = Part(row.key, replace(group.request, devices=devices))
-        return Unit(victim.id, Step.CORE, ((row.key, claim, None),), claim.gpu, cause, core, again)
+        return whole._replace(changes=((row.key, claim, None),), gpu=claim.gpu, again=again)
+
+    def everything(self, victim: Workload, claim: Placement, cause: Cause) -> Unit:
+        """All it has. With its core it loses its portions: their highest priority counts."""
+        if rigid(victim):  # the most frequent case
+            own = priority_of(victim, victim.groups[0])
+            return Unit(victim.id, Step.CORE, ((cause[0], claim, None),), claim.gpu, cause, own)
+        changes = self._all_of(victim, {it.name for it in victim.groups})
+        priority = max(core_priority(victim), self._highest(victim, changes))
+        return Unit(victim.id, Step.CORE, changes, _milli(changes), cause, priority)
 
     def _all_of(self, victim: Workload, groups: Collection[str]) -> tuple[Change, ...]:
         """The loss of all that it claims in these groups."""
@@ -220,12 +219,6 @@ class Policy:
         """The highest priority among the groups of these tasks."""
         groups = {self.world.tasks[key].group for key, _, _ in changes}
         return max(priority_of(victim, victim.group(name)) for name in groups)
-
-
-def whole_of_one(victim: Workload, key: TaskKey, claim: Placement, uuid: str | None) -> Unit:
-    """All that a rigid workload has."""
-    own = priority_of(victim, victim.groups[0])
-    return Unit(victim.id, Step.CORE, ((key, claim, None),), claim.gpu, (key, uuid), own)
 
 
 def _milli(changes: Iterable[Change]) -> int:

@@ -120,9 +120,7 @@ class PriceCache:
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
-        if unit.changes[0][2] is not None:
-            return 0
-        if len(unit.changes) == 1:
+        if len(unit.changes) == 1:  # of an elastic task 0: it is the only one of its group
             return -self._world.tasks[unit.cause[0]].index
         keys = self._world.keys_of(unit.workload)
         return len(keys) - keys.index(unit.changes[0][0])

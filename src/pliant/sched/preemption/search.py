@@ -12,7 +12,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit, before
 from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
@@ -22,17 +22,13 @@ from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import Level, constrained, tree
 
-ANY_COST: Cost = (1 << 62, 0, ())
-
 
 def search(policy: Policy, effort: Effort, prices: PriceCache) -> tuple[Attempt | None, Obstacles]:
     """Place one chunk by taking from other workloads: the valid attempt, applied to the world, and what the
     attempts came upon. If none is valid, the world is unchanged.
     """
     cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
-    modes = Modes(policy, effort, prices, cls)
-    for mode in modes:
-        modes.note(Simulation(policy, effort, prices, cls, modes.attempt(mode)).run())
+    modes = Modes(policy, effort, prices, cls, lambda it: Simulation(policy, effort, prices, cls, it).found())
     return modes.answer(), modes.met
 
 
@@ -53,19 +49,17 @@ class Simulation:
         self._attempt = attempt
         self._eviction = NodeEviction(policy, prices, effort, attempt)
         self._moves = policy.moves or attempt.mode.relocates
-        self._final: Part | None = None  # with it the whole outcome can be judged
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
         self._judged = False  # the outcome is known to be valid
 
-    def run(self) -> Attempt:
-        """The attempt, simulated: found and shown by the world, or the world is as it was."""
-        attempt = self._attempt
+    def found(self) -> bool:
+        """Simulate the attempt: it is valid and shown by the world, or the world is as it was."""
         if self._relieved() and self._served():
             self._leave_out()
-            attempt.found = self._judged or self._holds()
-        if not attempt.found:
-            attempt.undo(self._mark)
-        return attempt
+            if self._judged or self._holds():
+                return True
+        self._attempt.undo(self._mark)
+        return False
 
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
@@ -156,8 +150,7 @@ class Simulation:
         heaps = self._prices.carried(self._cls, self._eviction.estimate)
         if len(parts) == 1 and not self._policy.moves:
             self._attempt.heaps = heaps
-        self._final = parts[-1]
-        return all(self._serve(part, self._cls, heaps) for part in parts)
+        return all(self._serve(part, self._cls, heaps, part is parts[-1]) for part in parts)
 
     def _served_near(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
         """Place one part of the chunk's tree: in the domain that costs least if it must be in one.
@@ -189,8 +182,8 @@ class Simulation:
             self._serve(part, cls, heaps) for part in fit.by_size(rest)
         )
 
-    def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
-        """Place one task, making room on the cheapest node."""
+    def _serve(self, part: Part, cls: NodeClass, heaps: Heaps, last: bool = False) -> bool:
+        """Place one task, making room on the cheapest node; with the last one the whole outcome is judged."""
         world, attempt = self._world, self._attempt
         vain = not (attempt.units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
         if not vain and fit.place_part(world, (cls,), part, self._pool):
@@ -213,8 +206,8 @@ class Simulation:
                 continue
             now, taken = cleared
             seated = now <= price and self._seated(node, part, taken)
-            self._judged = seated and part is self._final and self._holds()
-            if seated and (part is not self._final or self._judged):
+            self._judged = seated and last and self._holds()
+            if seated and (self._judged or not last):
                 if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
                     heap.put(name, now)
                 break
@@ -235,15 +228,10 @@ class Simulation:
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
-        world, found = self._world, NodePrices()
-        if part.extends:
-            claim = world.claim_of(part.task)
-            node = world.nodes.get(claim.node) if claim is not None else None
-            found.put(*((node.row.name, ANY_COST) if node is not None and node.open else ("", None)))
-            return found
-        for name in cls.names:
-            node = cls.nodes[name]
-            if node.tasks and part.request.devices <= node.usable:
+        found, claim = NodePrices(), self._world.claim_of(part.task) if part.extends else None
+        for name in cls.names if claim is None else (claim.node,):
+            node = self._world.nodes[name]
+            if node.open and node.tasks and part.request.devices <= node.usable:
                 found.put(name, self._policy.priced(node, part.request, self._eviction.estimate))
                 if self._effort.steps <= 0:
                     return NodePrices()
@@ -312,14 +300,14 @@ class Simulation:
 
     def _restore(self) -> None:
         """Give back whole victims whose old places are still free."""
-        world, attempt, before = self._world, self._attempt, self._attempt.before()
-        victims = before.keys() - {unit.workload for unit in attempt.units if unit.again is not None}
+        world, attempt, losses = self._world, self._attempt, self._attempt.losses()
+        victims = losses.keys() - {unit.workload for unit in attempt.units if unit.again is not None}
         kept: set[str] = set()
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            mark = world.checkpoint()
-            for key in before[wid]:
+            mark, was = world.checkpoint(), before(losses[wid])
+            for key in was:
                 world.claim(key, None)
-            if given_back(world, before[wid].items()) and self._admitted():
+            if given_back(world, was.items()) and self._admitted():
                 kept.add(wid)
             else:
                 world.undo(mark)
