@@ -228,9 +228,12 @@ class Simulation:
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
-        found, claim = NodePrices(), self._world.claim_of(part.task) if part.extends else None
-        for name in cls.names if claim is None else (claim.node,):
-            node = self._world.nodes[name]
+        found, names, nodes = NodePrices(), cls.names, self._world.nodes
+        if part.extends:
+            claim = self._world.claim_of(part.task)
+            names = (claim.node,) if claim is not None and claim.node in nodes else ()
+        for name in names:
+            node = nodes[name]
             if node.open and node.tasks and part.request.devices <= node.usable:
                 found.put(name, self._policy.priced(node, part.request, self._eviction.estimate))
                 if self._effort.steps <= 0:
