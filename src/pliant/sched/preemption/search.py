@@ -231,7 +231,7 @@ class Simulation:
         found, names, nodes = NodePrices(), cls.names, self._world.nodes
         if part.extends:
             claim = self._world.claim_of(part.task)
-            names = (claim.node,) if claim is not None and claim.node in nodes else ()
+            names = [claim.node] if claim is not None and claim.node in nodes else []
         for name in names:
             node = nodes[name]
             if node.open and node.tasks and part.request.devices <= node.usable:
