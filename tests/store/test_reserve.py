@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.store import open_store, reserve
+from pliant.store.folder import StateFolder
 from pliant.store.reserve import PIECE, SIZE, Reserve
 from tests.house.gaps import gap
 from tests.store.samples import running
@@ -60,3 +61,16 @@ def test_a_store_writes_on_with_it(disk: Path) -> None:
     for number in range(20):
         store.commit(first + 200, running(number, 1))
     store.close()
+
+
+def test_a_server_writes_where_it_can_be_reached_with_it(disk: Path) -> None:
+    Reserve(disk).scarce(spend=False)
+    for left in (SIZE - PIECE, SIZE - 2 * PIECE):
+        _fill(disk)
+        StateFolder(disk).write("port", f"{left}\n", mode=0o600)
+        assert ((disk / "port").read_text(), (disk / "reserve").stat().st_size) == (f"{left}\n", left)
+    (disk / "reserve").unlink()
+    _fill(disk)
+    with pytest.raises(OSError, match="No space left"):
+        StateFolder(disk).write("port", "none\n", mode=0o600)
+    assert (disk / "port").read_text() == f"{left}\n"

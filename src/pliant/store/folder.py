@@ -198,7 +198,15 @@ class StateFolder:
         return {}
 
     def write(self, name: str, text: str, *, mode: int) -> None:
-        """Whole or not at all."""
+        """Whole or not at all; on a full disk with pieces of what is kept for that. Raises OSError."""
+        while True:
+            try:
+                return self._write(name, text, mode)
+            except OSError as error:
+                if error.errno not in FULL or not Reserve(self.path).give_up():
+                    raise
+
+    def _write(self, name: str, text: str, mode: int) -> None:
         draft = self.path / f".{name}.{os.getpid()}"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(fd, "w") as file:
