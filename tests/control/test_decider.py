@@ -204,6 +204,7 @@ def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider
         assert decider.trouble == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [later(2), first(5_000, 2)], ids=["small", "more than a pipe takes"])
 def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
     decider = ChildDecider(late=0.2, lost=20)

@@ -267,6 +267,7 @@ def held(where: str | Path) -> Iterator[None]:
             yield
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_process_keeps_is_named(
     where: str | Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
