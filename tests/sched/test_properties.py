@@ -29,9 +29,9 @@ def _scenarios(draw):
     return scenario(Drawn(draw))
 
 
-def _profile(examples):
-    """So many in `make test-long`, which draws new ones; two fifths of them in `make test`."""
-    examples = examples * 2 // 5 if settings.default.derandomize else examples
+def _profile(examples, whole=False):
+    """So many if `whole`, and in `make test-long`, which draws new ones; else two fifths of them."""
+    examples = examples * 2 // 5 if settings.default.derandomize and not whole else examples
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
     return settings(max_examples=examples, suppress_health_check=quiet, deadline=None)
 
@@ -111,7 +111,7 @@ def test_many_worlds(piece):
     """Ten times 2,000 new ones; by piece, so that a run that is cut off says how far it came."""
 
     @seed_by(seed_or(20261121) + piece)
-    @_profile(2_000)
+    @_profile(2_000, whole=True)
     @given(_of_all_kinds() if piece % 2 else _scenarios())
     def worlds(found):
         _live(found)
