@@ -27,7 +27,8 @@ VERSION = 4
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
+ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Of lines and of what checksums are made of: without blanks."""
 
 
 class Unreadable(ValueError):
@@ -76,6 +77,7 @@ class Checksums:
         self._reasons: dict[Any, str] = {}  # likewise: reasons as text
 
     def of(self, plan: Any) -> str:
+        """That of the next plan, in hexadecimal digits."""
         names = _names(cast(Hashable, type(plan)))
         workloads, reasons, which = _columns(plan.verdicts)
         told = [getattr(plan, name) for name in names]
@@ -125,7 +127,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str:
-    return _ENCODER.encode(canonical(value))
+    return ENCODER.encode(canonical(value))
 
 
 def _lines(values: Sequence[str]) -> bytes:

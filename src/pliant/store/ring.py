@@ -22,7 +22,7 @@ from pliant.control.errors import NotFound
 from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS, Row
-from pliant.store.rerun import VERSION, Checksums
+from pliant.store.rerun import ENCODER, VERSION, Checksums
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,6 @@ EVERY = 1_000
 
 SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None}
 """Fields that the core never reads, and what is written for them; None: nothing."""
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def lean(value: Any) -> Any:
@@ -218,7 +215,7 @@ class Ring:
         if cycled.base is not None or cycled.settings is not self._settings:
             self._settings = cycled.settings
             entry["settings"] = lean(cycled.settings)
-        data = _ENCODER.encode(entry).encode() + b"\n"
+        data = ENCODER.encode(entry).encode() + b"\n"
         file = self._files[-1]
         if cycled.base is not None:
             file.base = len(data)
