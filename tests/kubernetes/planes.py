@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tests.kubernetes.control_plane import ControlPlane, shared, until
 
-ALL = base64.b64encode(b"\0").decode()
+BEGIN, END = "/registry/", "/registry0"
+"""Of the keys of objects. An API server makes its `compact_rev_key` after 5 minutes, and ends without it."""
+
 AT_ONCE = 100
 """Changes in one transaction; etcd takes 128."""
 
@@ -18,7 +20,7 @@ LEASES = "/registry/leases/"
 """Written all the time, by nodes and by the API server."""
 
 Kept = dict[str, tuple[str, str]]
-"""All that etcd holds: by key its value and the revision of its last change."""
+"""All objects in etcd: by key its value and the revision of its last change."""
 
 
 class Planes:
@@ -68,10 +70,10 @@ class Empty:
             for key, (value, _) in self._before.items()
             if not key.startswith(LEASES) and now.get(key, ("", ""))[0] != value
         ]
-        changes = [{"requestDeleteRange": {"key": _word(key)}} for key in gone]
-        changes += [{"requestPut": {"key": _word(key), "value": self._before[key][0]}} for key in changed]
+        changes = [{"requestDeleteRange": {"key": word(key)}} for key in gone]
+        changes += [{"requestPut": {"key": word(key), "value": self._before[key][0]}} for key in changed]
         for at in range(0, len(changes), AT_ONCE):
-            self._etcd("kv/txn", {"success": changes[at : at + AT_ONCE]})
+            etcd(self.plane, "kv/txn", {"success": changes[at : at + AT_ONCE]})
         left = [key for key in (*gone, *changed) if not key.startswith(LEASES)]
         nodes = self.plane.request("GET", "/api/v1/nodes")["items"]
         return not left and not nodes and self._served() == self._groups
@@ -86,23 +88,24 @@ class Empty:
         return {group["name"] for group in self.plane.request("GET", "/apis")["groups"]}
 
     def _all(self) -> Kept:
-        said = self._etcd("kv/range", {"key": ALL, "range_end": ALL})
+        said = etcd(self.plane, "kv/range", {"key": word(BEGIN), "range_end": word(END)})
         found = said.get("kvs", ())
         return {
             base64.b64decode(each["key"]).decode(): (each.get("value", ""), each["mod_revision"])
             for each in found
         }
 
-    def _etcd(self, path: str, body: object) -> dict[str, list[dict[str, str]]]:
-        asked = urllib.request.Request(f"{self.plane.etcd}/v3/{path}", json.dumps(body).encode())
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            said: dict[str, list[dict[str, str]]] = json.loads(answer.read())
-        return said
+
+def etcd(plane: ControlPlane, path: str, body: object) -> dict[str, list[dict[str, str]]]:
+    asked = urllib.request.Request(f"{plane.etcd}/v3/{path}", json.dumps(body).encode())
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        said: dict[str, list[dict[str, str]]] = json.loads(answer.read())
+    return said
 
 
 SAME = 5
 """Looks that see no change, before a new API server counts as settled."""
 
 
-def _word(key: str) -> str:
+def word(key: str) -> str:
     return base64.b64encode(key.encode()).decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.control_plane import ROOT, Answered, pieces, until
+from tests.kubernetes.planes import etcd, word
 from tests.kubernetes.test_resources import CRDS
 
 
@@ -99,6 +100,16 @@ def test_one_of_its_own_is_as_new_whatever_was_made_there_before(planes):
         plane.add_node("n1", gpus=2)
         with planes.own() as another:
             assert another.url != url
+
+
+def test_what_an_api_server_keeps_of_itself_stays(planes):
+    """Without this key it panics at its next compaction, 5 minutes later: too long to wait for."""
+    key = {"key": word("compact_rev_key")}
+    with planes.own() as plane:
+        if "kvs" not in etcd(plane, "kv/range", key):
+            etcd(plane, "kv/put", {**key, "value": word("7")})
+        before = etcd(plane, "kv/range", key)["kvs"]
+    assert etcd(plane, "kv/range", key)["kvs"] == before
 
 
 def test_one_whose_api_server_ended_after_its_test_is_lent_no_more(planes):
