@@ -18,7 +18,7 @@ from json.encoder import encode_basestring_ascii
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 FORMAT = 15
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
@@ -49,7 +49,7 @@ class Codec(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        self._encode, self._decode = _dataclass(kind)
+        self._encode, self._decode = _dataclass(cast(Hashable, kind))
 
     def encode(self, value: T) -> str:
         """ASCII JSON. Raises CodecError for a value that could not be read back."""
@@ -255,6 +255,7 @@ def _kept(pair: Pair) -> Pair:
     return encode, decode
 
 
+@cache
 def _dataclass(kind: Any) -> Pair:
     hints = _hints(kind)
     parts = [(field.name, *_pair(hints[field.name])) for field in fields(kind)]
