@@ -17,7 +17,7 @@ from tests.api.refusals import KNOWN, Known
 from tests.api.stage import stage
 from tests.house.seeds import seed_or
 
-EXAMPLES = 2
+EXAMPLES = 1
 """Calls of each operation; `make test-long` sends fifty and more."""
 
 PARTS = 2

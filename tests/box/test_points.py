@@ -12,6 +12,12 @@ from tests.crash.test_points import ENDING, STARTING, STOPPING
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+def some(points, *chosen):
+    """All in `make test-long`: without the warden each point is played by crash/test_points.py."""
+    marks = {point: () if point in chosen else pytest.mark.long for point in points}
+    return pytest.mark.parametrize("point", [pytest.param(it, marks=mark) for it, mark in marks.items()])
+
+
 @pytest.fixture(scope="module")
 def box():
     requirements()
@@ -68,7 +74,7 @@ def dies(box) -> None:
     box.serve()
 
 
-@pytest.mark.parametrize("point", STARTING)
+@some(STARTING, "claimed", "forked")
 def test_a_start(box, point):
     job = Job(box, f"start-{STARTING.index(point)}", "exec sleep 100000")
     box.serve(halt=point)
@@ -82,7 +88,7 @@ def test_a_start(box, point):
     job.gone()
 
 
-@pytest.mark.parametrize("point", STOPPING)
+@some(STOPPING, "stop-signalled", "exited")
 def test_a_stop(box, point):
     job = Job(box, f"stop-{STOPPING.index(point)}", "exec sleep 100000")
     box.serve()
@@ -98,7 +104,7 @@ def test_a_stop(box, point):
     until(lambda: not job.phase(), "it is off the list")
 
 
-@pytest.mark.parametrize("point", ENDING)
+@some(ENDING, "exited")
 def test_an_end(box, point):
     end = box.base / "home-a" / f"let-{ENDING.index(point)}"
     job = Job(box, f"end-{ENDING.index(point)}", f"until [ -e {end} ]; do sleep 0.05; done")

@@ -150,6 +150,7 @@ def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: 
     check(stage, high, 600)
 
 
+@pytest.mark.long  # without a server: train/test_elasticdl_tasks.py
 @pytest.mark.timeout(900)
 def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
     stage = cluster
@@ -187,6 +188,7 @@ def _pid(stage: Stage, task: str, role: str) -> int:
     )
 
 
+@pytest.mark.long  # without a server: train/test_elasticdl_tasks.py
 @pytest.mark.timeout(900)
 def test_a_user_s_error_ends_the_job_and_is_shown(cluster: Stage) -> None:
     folder = cluster.home / "bad"

@@ -365,13 +365,13 @@ class Storm:
 
     def faults(self):
         return (
-            self.api_server_restarts,
             self.watches_are_cut,
             self.requests_fail,
-            self.history_is_compacted,
-            self.node_goes,
             self.leader_is_killed,
             self.leader_ends_between_record_and_binding,
+            self.api_server_restarts,
+            self.history_is_compacted,
+            self.node_goes,
             self.leader_sleeps_between_record_and_binding,
         )
 
@@ -392,8 +392,9 @@ def storm(tmp_path, request):
 
 
 @pytest.mark.timeout(900)
-def test_each_fault_once(storm):
-    for fault in storm.faults():
+@pytest.mark.parametrize("most", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_each_fault_once(storm, most):
+    for fault in storm.faults()[:most]:
         storm.round(fault)
         print(f"{fault.__name__}: at rest after {storm.took[fault.__name__][-1]:.1f} s", flush=True)
     assert set(storm.gate.injected) == {409, 410, 429, 500}

@@ -46,7 +46,7 @@ def spec(steps: int, **more: Any) -> dict[str, Any]:
     return {"records": 250, "batch": 32, "micro": 8, "epochs": epochs, "total": steps, **more}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("adam", marks=pytest.mark.long)])
 def test_loss_parity(zygote: Zygote, tmp_path: Path, optimizer: str) -> None:
     wanted = spec(120, optimizer=optimizer)
     reference, _ = fixed(zygote, tmp_path / "fixed", wanted, 3)
