@@ -152,16 +152,16 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
     """Place a chunk by taking from others; the decisions about them are recorded."""
     if not policy.within_reach():
         return False
-    world, chunk, mark = cycle.world, policy.chunk, cycle.world.checkpoint()
+    world, mark = cycle.world, cycle.world.checkpoint()
     prices = cycle.prices.pop(equivalence, None)
     if prices is None or not prices.still_holds():
         youngest = cycle.settings.victims == "youngest"
         prices = PriceCache(cycle.shares, world, policy.pool, youngest=youngest, moves=policy.moves)
-    attempt, met = search(policy, cycle.effort, prices)
+    attempt, met = search(policy, prices)
     cycle.came_upon(equivalence, met)
     if attempt is None:
         return False
-    fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
+    fit.tidy(world, policy.nodes, policy.chunk, policy.node_pool)
     if policy.resettles:
         cycle.resettle(attempt.units, policy.pool, prices.rank)
         if policy.in_turn and not policy.holds():  # with victims in their places again it is another outcome

@@ -3,32 +3,28 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import FEW, Attempt, Cost, Obstacles, Rank, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
-from pliant.sched.world.node_classes import NodeClass
 
 Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
 Simulated = Callable[[Attempt], bool]  # makes an attempt: true if it is found, else the world is as it was
 
-FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
-
 
 class Modes:
-    """The modes of one search, each simulated in the world as it was before the search."""
+    """The modes of one search in their order, each simulated in the world as it was before the search."""
 
-    def __init__(
-        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, simulated: Simulated
-    ) -> None:
+    def __init__(self, policy: Policy, prices: PriceCache, simulated: Simulated) -> None:
         self._policy = policy
         self._world = policy.world
-        self._effort = effort
+        self._effort = policy.grounds.effort
         self._prices = prices
-        self._cls = cls
         self._simulated = simulated
-        self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
+        self._each = len(policy.nodes.nodes) * len(
+            policy.chunk.parts
+        )  # refinements that one more attempt costs
         self._mark = self._world.checkpoint()
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
         self.met = Obstacles()
@@ -92,7 +88,7 @@ class Modes:
         """True if a core may be freed by evicting and moving together."""
         policy = self._policy
         moves = policy.resettles and policy.grounds.places.settings.consolidation_victims != 0
-        return moves and policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
+        return moves and policy.chunk.step is Step.CORE and len(policy.nodes.nodes) > 1
 
     def _variants(self, mode: SearchMode) -> Iterator[SearchMode]:
         """In the default order, then by the policy's own bound, then beginning with each other workload."""
@@ -106,39 +102,36 @@ class Modes:
             yield replace(mode, first=wid)
 
     def _lightest(self, best: Attempt) -> Attempt:
-        """This one, or while the budget lasts one without a victim of it, or beginning with a victim that may
-        suffice alone.
-        """
-        policy = self._policy
-        if policy.moves or not policy.grounds.places.settings.refine or not 0 < len(best.units) <= FEW:
+        """This one, or a lighter one while the budget lasts."""
+        policy, few = self._policy, 0 < len(best.units) <= FEW
+        if policy.moves or not policy.grounds.places.settings.refine or not few:
             return best
         if len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu:
             return best  # one victim, and no more than is requested
         if self._effort.refinements < self._each:
             return best
-        base = replace(best.mode, own_bound=False, first="")
-        tried: set[tuple[str, bool]] = set()
+        tried: set[SearchMode] = set()
         self._back()
         others = self._others()
-        while way := next((it for it in self._ways(best, others) if it not in tried), None):
+        while mode := next((it for it in self._lighter(best, others) if it not in tried), None):
             if not self._effort.refine(self._each):
                 break
-            tried.add(way)
-            wid, kept = way
-            other = self._tried(replace(base, keeps=frozenset([wid])) if kept else replace(base, first=wid))
+            tried.add(mode)
+            other = self._tried(mode)
             if other is not None and self._price(other) < self._price(best):
                 best = other
         return best
 
-    def _ways(self, best: Attempt, others: list[Other]) -> Iterator[tuple[str, bool]]:
-        """A workload whose core was taken, to be kept (True), or one to begin with that costs less."""
+    def _lighter(self, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
+        """Without the core of one of its victims, then beginning with a workload that may suffice alone."""
+        base = replace(best.mode, own_bound=False, first="", keeps="")
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            yield wid, True
+            yield replace(base, keeps=wid)
         price = self._price(best)[:2]
         for gpu, _, wid in others if price[0] else ():
             if wid not in victims and (1, -gpu) <= price:
-                yield wid, False
+                yield replace(base, first=wid)
 
     def _price(self, attempt: Attempt) -> Cost:
         return self._prices.of(attempt.units)

@@ -1,6 +1,7 @@
 """Node eviction: the cheapest units to take so that one node can hold one request."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 
@@ -8,7 +9,7 @@ from pliant.model.machine import Share
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskKey
 from pliant.sched.placement import fit
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Unit
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
@@ -23,48 +24,35 @@ LARGE = 1 << 32  # scale on which prices per freed device are compared as intege
 class NodeEviction:
     """Takes units for one attempt."""
 
-    def __init__(self, policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> None:
+    def __init__(self, policy: Policy, prices: PriceCache, attempt: Attempt) -> None:
         self._policy = policy
         self._world = policy.world
         self._prices = prices
-        self._spend = effort.spend
         self._attempt = attempt
-        self._units: dict[TaskKey, tuple[object, Unit | None]] = {}  # what _single() told, and in which state
 
-    def clear(self, node: NodeState, request: Request) -> tuple[Cost, list[Unit]] | None:
-        """Take what a request needs on a node: (cost, units); None (and nothing taken) if impossible.
+    def clear(self, node: NodeState, request: Request) -> bool:
+        """Take what a request needs on a node; False, and nothing taken, if that is impossible.
 
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
         """
-        attempt, mark = self._attempt, self._attempt.checkpoint()
-        best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 and self._entangled(node, request) else (False,):
-            attempt.undo(mark)
-            if self._cleared(node, request, broad):
-                units = attempt.units[mark[1] :]
-                price = self._prices.of(units)
-                if best is None or price < best[0]:
-                    best = price, units
-        if best is None or best[1] != attempt.units[mark[1] :]:
-            attempt.undo(mark)
-            for unit in best[1] if best is not None else ():
-                attempt.take(unit)
-        return best
+        greedy = (False, True) if request.devices > 1 and self._entangled(node, request) else (False,)
+        ways = [partial(self._cleared, node, request, broad) for broad in greedy]
+        return self._prices.cheapest(self._attempt, ways)
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
         """What clear() would cost now; None if impossible.
 
         If each victim uses one device nothing is tried, and the true cost may be higher.
         """
+        attempt, mark = self._attempt, self._attempt.checkpoint()
         lacks = not fit.has_devices(node, request)
         if lacks and (not self._entangled(node, request) if whole(request) else request.devices == 1):
             units = self._apart(node, request)
-            return self._prices.of(units) if units is not None else None
-        mark = self._attempt.checkpoint()
-        found = self.clear(node, request)
-        self._attempt.undo(mark)
-        return found[0] if found is not None else None
+        else:
+            units = attempt.units[mark[1] :] if self.clear(node, request) else None
+            attempt.undo(mark)
+        return self._prices.of(units) if units is not None else None
 
     def _entangled(self, node: NodeState, request: Request) -> bool:
         """True if some workload claims several devices of the node."""
@@ -79,7 +67,7 @@ class NodeEviction:
         attempt = self._attempt
         while not fit.fits(node, request):
             known, lacks_devices = len(attempt.units), not fit.has_devices(node, request)
-            if not self._spend(1):
+            if not self._policy.grounds.effort.spend(1):
                 return False
             for units in self._by_device(node, request, broad) if lacks_devices else (self._least(node),):
                 for unit in units:
@@ -93,7 +81,7 @@ class NodeEviction:
     def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
         lacks = request.devices - node.free if whole(request) else 1
-        if not self._spend(1) or lacks > node.usable - node.free:
+        if not self._policy.grounds.effort.spend(1) or lacks > node.usable - node.free:
             return None
         found = list(islice(self._by_device(node, request, False), lacks))
         return [unit for units in found for unit in units] if len(found) == lacks else None
@@ -139,12 +127,10 @@ class NodeEviction:
         claim, known = world.claim_of(key), self._prices.alone.get(key)
         if known is not None and known[0] is claim:
             return known[1]
-        victim, own = world.workloads.get(key[0]), self._policy.chunk.workload.id
-        if victim is None or claim is None or not rigid(victim) or len(claim.shares) > 1:
+        victim = self._policy.victim(key)
+        if victim is None or claim is None or device.gpu.foreign or len(claim.shares) > 1:
             return None
-        if device.gpu.foreign or victim.id == own or victim.project not in world.projects:
-            return None
-        if self._policy.safe(victim):
+        if not rigid(victim) or self._policy.safe(victim):
             return None
         unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit
@@ -183,20 +169,22 @@ class NodeEviction:
         Of several claimants each alone is tried, then all in their order, then the largest first: of these
         every unit is left out that is not needed.
         """
-        claimants, prices, uuid = self._claimants(device), self._prices, device.gpu.uuid
+        claimants, prices = self._claimants(device), self._prices
         if len(claimants) == 1:  # without it the device is free: nothing to try
-            only = self._single(next(iter(claimants)), uuid)
+            only = self._policy.unit(self._attempt, next(iter(claimants)), device.gpu.uuid)
             return [only] if only is not None else []
-        known = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
+        known = [key for key in claimants if self._policy.victim(key) is not None]
         known.sort(key=lambda key: (prices.rank(key[0]), key))
-        best: list[Unit] = []
-        for order in (*([key] for key in known), known, sorted(known, key=lambda key: -claimants[key])):
-            units = self._in_turn(device, share, order)
-            for unit in sorted(units, key=lambda unit: prices.of([unit]), reverse=True):
-                units = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit]) or units
-            if units and (not best or prices.of(units) < prices.of(best)):
-                best = units
-        return best
+        orders = [*([key] for key in known), known, sorted(known, key=lambda key: -claimants[key])]
+        ways = (self._needed(device, share, order) for order in orders)
+        return min(filter(None, ways), key=prices.of, default=[])
+
+    def _needed(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
+        """Units that make room if taken in this order, each of them needed; none if there is not enough."""
+        units = self._in_turn(device, share, claimants)
+        for unit in sorted(units, key=lambda unit: self._prices.of([unit]), reverse=True):
+            units = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit]) or units
+        return units
 
     def _in_turn(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
         """The units that make room if taken in this order; none if there is not enough."""
@@ -208,24 +196,6 @@ class NodeEviction:
         units = attempt.units[mark[1] :] if device.room(share) else []
         attempt.undo(mark)
         return units
-
-    def _single(self, key: TaskKey, uuid: str) -> Unit | None:
-        """The unit that gets a task off a device.
-
-        Cached if it is the same for all its devices, until something is taken or its queue can give no more.
-        """
-        world, victim = self._world, self._world.workloads.get(key[0])
-        if victim is None or rigid(victim) or victim.project not in world.projects:
-            return self._policy.unit(self._attempt, key, uuid)  # as quick as the look into the cache
-        keys = world.keys_of(victim.id) if key[0] in self._attempt.touched else ()
-        state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
-        known = self._units.get(key)
-        if known is not None and known[0] == state:
-            return known[1]._replace(cause=(key, uuid)) if known[1] is not None else None
-        unit = self._policy.unit(self._attempt, key, uuid)
-        if unit is None or unit.changes[0][2] is None:
-            self._units[key] = state, unit
-        return unit
 
     def _claimants(self, device: Device) -> dict[TaskKey, int]:
         """Tasks that claim some of a device, and how many thousandths of it."""

@@ -4,11 +4,12 @@ The rule of the cache: its values are valid while the projects that lose keep th
 valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from operator import itemgetter
 
 from pliant.model.machine import Placement
 from pliant.model.workload import TaskKey
-from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
+from pliant.sched.preemption.attempt import Attempt, Cost, Estimate, Heaps, Outcome, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.world.chunks import Step, core_priority
@@ -117,6 +118,18 @@ class PriceCache:
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
         return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
+
+    def cheapest(self, attempt: Attempt, ways: Iterable[Callable[[], bool]]) -> bool:
+        """Go the cheapest of several ways; False, and nothing taken, if none leads there."""
+        mark, found = attempt.checkpoint(), list[tuple[Cost, Outcome]]()
+        for way in ways:
+            attempt.undo(mark)
+            if way():
+                found.append((self.of(attempt.units[mark[1] :]), attempt.since(mark)))
+        best = min(found, key=itemgetter(0))[1] if found else ([], {})
+        if best != attempt.since(mark):
+            attempt.show(mark, best)
+        return bool(found)
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
