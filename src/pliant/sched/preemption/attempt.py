@@ -74,22 +74,20 @@ class NodePrices:
 
     def __init__(self) -> None:
         self._heap: list[tuple[Cost, str]] = []
-        self._latest: dict[str, Cost] = {}
+        self._latest: dict[str, Cost | None] = {}
 
     def put(self, name: str, price: Cost | None) -> None:
         """None: it cannot be cleared."""
-        if price is None:
-            self._latest.pop(name, None)
-        elif self._latest.get(name) != price:
-            self._latest[name] = price
+        self._latest[name] = price
+        if price is not None:
             heappush(self._heap, (price, name))
 
     def pop(self) -> tuple[Cost, str] | None:
         """Remove and return the cheapest node; None if the heap is empty."""
         while self._heap:
             price, name = heappop(self._heap)
-            if self._latest.get(name) == price:
-                del self._latest[name]
+            if self._latest[name] == price:
+                self._latest[name] = None
                 return price, name
         return None
 

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import FEW, Attempt, Cost, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import FEW, Attempt, Cost, Obstacles, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
-
-Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
 Simulated = Callable[[Attempt], bool]  # makes an attempt: true if it is found, else the world is as it was
 
@@ -96,7 +94,7 @@ class Modes:
         yield mode
         if policy.lacking() is not None:
             yield replace(mode, own_bound=True)
-        for _, _, wid in self._others() if policy.in_turn else ():
+        for wid in self._others() if policy.in_turn else ():
             if not self._effort.refine(self._each):
                 break
             yield replace(mode, first=wid)
@@ -106,9 +104,8 @@ class Modes:
         policy, few = self._policy, 0 < len(best.units) <= FEW
         if policy.moves or not policy.grounds.places.settings.refine or not few:
             return best
-        if len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu:
-            return best  # one victim, and no more than is requested
-        if self._effort.refinements < self._each:
+        least = len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu  # no more than is requested
+        if least or self._effort.refinements < self._each:
             return best
         tried: set[SearchMode] = set()
         self._back()
@@ -122,22 +119,22 @@ class Modes:
                 best = other
         return best
 
-    def _lighter(self, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
+    def _lighter(self, best: Attempt, others: dict[str, int]) -> Iterator[SearchMode]:
         """Without the core of one of its victims, then beginning with a workload that may suffice alone."""
         base = replace(best.mode, own_bound=False, first="", keeps="")
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
             yield replace(base, keeps=wid)
         price = self._price(best)[:2]
-        for gpu, _, wid in others if price[0] else ():
-            if wid not in victims and (1, -gpu) <= price:
+        for wid, gpu in others.items() if price[0] else ():
+            if wid not in victims and (1, gpu) <= price:
                 yield replace(base, first=wid)
 
     def _price(self, attempt: Attempt) -> Cost:
         return self._prices.of(attempt.units)
 
-    def _others(self) -> list[Other]:
-        """Other workloads that hold GPUs, the largest first.
+    def _others(self) -> dict[str, int]:
+        """Other workloads and the milli-GPUs that they hold, the largest first.
 
         Where the first victim decides which may follow there are none while another project holds GPUs that
         are lost before any core, bonus or those of this cycle: with them it only seems to be above its due.
@@ -146,11 +143,12 @@ class Modes:
         loose = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
         loose |= {wid for wid in world.stretched if world.need(wid).bonus_gpu}
         if self._policy.in_turn and any(world.workloads[wid].project != own.project for wid in loose):
-            return []
-        return sorted(
+            return {}
+        found = sorted(
             (-gpu, self._prices.rank(wid), wid)
             for project, holders in world.holders.items()
             if project in world.projects
             for wid in holders
             if wid != own.id and (gpu := world.gpu_of(wid))
         )
+        return {wid: -gpu for gpu, _, wid in found}

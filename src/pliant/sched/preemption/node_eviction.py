@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 
 from pliant.model.machine import Share
@@ -30,13 +30,13 @@ class NodeEviction:
         self._prices = prices
         self._attempt = attempt
 
-    def clear(self, node: NodeState, request: Request) -> bool:
-        """Take what a request needs on a node; False, and nothing taken, if that is impossible.
+    def clear(self, node: NodeState, request: Request) -> Cost | None:
+        """Take what a request needs on a node: what it costs; None, and nothing taken, if that is impossible.
 
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
         """
-        greedy = (False, True) if request.devices > 1 and self._entangled(node, request) else (False,)
+        greedy = (False, True) if request.devices > 1 and self._entangled(node) else (False,)
         ways = [partial(self._cleared, node, request, broad) for broad in greedy]
         return self._prices.cheapest(self._attempt, ways)
 
@@ -45,19 +45,20 @@ class NodeEviction:
 
         If each victim uses one device nothing is tried, and the true cost may be higher.
         """
-        attempt, mark = self._attempt, self._attempt.checkpoint()
-        lacks = not fit.has_devices(node, request)
-        if lacks and (not self._entangled(node, request) if whole(request) else request.devices == 1):
-            units = self._apart(node, request)
-        else:
-            units = attempt.units[mark[1] :] if self.clear(node, request) else None
-            attempt.undo(mark)
-        return self._prices.of(units) if units is not None else None
+        simple, lacks = self._simple(node, request), not fit.has_devices(node, request)
+        apart = simple is not None or not self._entangled(node) if whole(request) else request.devices == 1
+        if lacks and apart:
+            missing = request.devices - node.free if whole(request) else 1
+            enough = self._policy.grounds.effort.spend(1)
+            found = list(islice(self._by_device(node, request, False, simple), missing if enough else 0))
+            return self._prices.of(list(chain(*found))) if len(found) == missing else None
+        mark = self._attempt.checkpoint()
+        cost = self.clear(node, request)
+        self._attempt.undo(mark)
+        return cost
 
-    def _entangled(self, node: NodeState, request: Request) -> bool:
+    def _entangled(self, node: NodeState) -> bool:
         """True if some workload claims several devices of the node."""
-        if self._simple(node, request) is not None:
-            return False
         held = [key[0] for key, claim in self._world.claims_on(node) for _ in claim.shares]
         return len(set(held)) < len(held)
 
@@ -69,7 +70,8 @@ class NodeEviction:
             known, lacks_devices = len(attempt.units), not fit.has_devices(node, request)
             if not self._policy.grounds.effort.spend(1):
                 return False
-            for units in self._by_device(node, request, broad) if lacks_devices else (self._least(node),):
+            freed = self._by_device(node, request, broad, self._simple(node, request))
+            for units in freed if lacks_devices else (self._least(node),):
                 for unit in units:
                     attempt.take(unit)
                 if fit.has_devices(node, request):
@@ -78,17 +80,11 @@ class NodeEviction:
                 return False
         return True
 
-    def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
-        lacks = request.devices - node.free if whole(request) else 1
-        if not self._policy.grounds.effort.spend(1) or lacks > node.usable - node.free:
-            return None
-        found = list(islice(self._by_device(node, request, False), lacks))
-        return [unit for units in found for unit in units] if len(found) == lacks else None
-
-    def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
+    def _by_device(
+        self, node: NodeState, request: Request, broad: bool, simple: list[Priced] | None
+    ) -> Iterator[Sequence[Unit]]:
         """What frees one device after the other, the cheapest first, as it is when it is asked for."""
-        simple, attempt = self._simple(node, request) if not broad else None, self._attempt
+        attempt = self._attempt
         known = len(attempt.units)  # those that are taken meanwhile may free other devices, too
         for _, _, unit in simple or ():
             if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
@@ -100,8 +96,8 @@ class NodeEviction:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
         keys = [key for key, claim in self._world.claims_on(node) if claim.cpu or claim.memory]
         units = [(key, unit) for key in keys if (unit := self._policy.unit(self._attempt, key, None))]
-        found = min(units, key=lambda entry: (self._prices.of(entry[1:]), entry[0]), default=None)
-        return [found[1]] if found is not None else []
+        units.sort(key=lambda entry: (self._prices.of(entry[1:]), entry[0]))
+        return [unit for _, unit in units[:1]]
 
     # ------------------------------------------------------------------ a victim of its own on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
@@ -109,26 +105,21 @@ class NodeEviction:
         policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
         if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
             return None
-        known = self._prices.nodes.get(node.row.name)
-        if known is not None and known[0] == node.stamp:
-            return known[1]
         taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
         entries = [entry for device in taken if (entry := self._only(device)) is not None]
-        found = sorted(entries) if len(entries) == len(taken) else None
-        self._prices.nodes[node.row.name] = node.stamp, found
-        return found
+        return sorted(entries) if len(entries) == len(taken) else None
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
-        world, keys = self._world, device.tasks if len(device.tasks) == 1 else self._claimants(device)
-        if len(keys) != 1:
+        claims = [(key, claim) for key in device.tasks if (claim := self._world.claim_of(key)) is not None]
+        if len(claims) != 1:
             return None
-        key = next(iter(keys))
-        claim, known = world.claim_of(key), self._prices.alone.get(key)
+        key, claim = claims[0]
+        known = self._prices.alone.get(key)
         if known is not None and known[0] is claim:
             return known[1]
         victim = self._policy.victim(key)
-        if victim is None or claim is None or device.gpu.foreign or len(claim.shares) > 1:
+        if victim is None or device.gpu.foreign or len(claim.shares) > 1:
             return None
         if not rigid(victim) or self._policy.safe(victim):
             return None
@@ -169,9 +160,16 @@ class NodeEviction:
         Of several claimants each alone is tried, then all in their order, then the largest first: of these
         every unit is left out that is not needed.
         """
-        claimants, prices = self._claimants(device), self._prices
+        claim_of, prices, uuid = self._world.claim_of, self._prices, device.gpu.uuid
+        claimants = {
+            key: share.portion  # thousandths of it
+            for key in device.tasks
+            if (claim := claim_of(key)) is not None
+            for share in claim.shares
+            if share.gpu == uuid
+        }
         if len(claimants) == 1:  # without it the device is free: nothing to try
-            only = self._policy.unit(self._attempt, next(iter(claimants)), device.gpu.uuid)
+            only = self._policy.unit(self._attempt, next(iter(claimants)), uuid)
             return [only] if only is not None else []
         known = [key for key in claimants if self._policy.victim(key) is not None]
         known.sort(key=lambda key: (prices.rank(key[0]), key))
@@ -196,14 +194,3 @@ class NodeEviction:
         units = attempt.units[mark[1] :] if device.room(share) else []
         attempt.undo(mark)
         return units
-
-    def _claimants(self, device: Device) -> dict[TaskKey, int]:
-        """Tasks that claim some of a device, and how many thousandths of it."""
-        claim_of, uuid = self._world.claim_of, device.gpu.uuid
-        return {
-            key: share.portion
-            for key in device.tasks
-            if (claim := claim_of(key)) is not None
-            for share in claim.shares
-            if share.gpu == uuid
-        }

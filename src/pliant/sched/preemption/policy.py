@@ -108,12 +108,18 @@ class Policy:
         return self.exposed(attempt, victim, Step.CORE)
 
     def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
-        """False while a budget or, of a core, its minimum run time keeps it safe."""
-        return not self.sheltered(attempt, victim) and (
-            step is not Step.CORE or self.unprotected(attempt, victim)
-        )
+        """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
+        if self._over_budget(attempt, victim):
+            attempt.met.denied.add(victim.project)
+            return False
+        least = self.safe(victim) if step is Step.CORE else 0
+        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
+        if until <= self.grounds.now:
+            return True
+        attempt.met.spared[victim.id] = until
+        return attempt.mode.waited
 
-    def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
+    def _over_budget(self, attempt: Attempt, victim: Workload) -> bool:
         """True if its project has no budget left for one more disruption: it keeps all but bonus."""
         churn, world = self.grounds.churn, self.world
         if not churn.bounded or attempt.mode.unbounded or world.given_now(victim.id):
@@ -121,10 +127,7 @@ class Policy:
         rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
         mine = (row for row in rows if row.project == victim.project)
         disturbed = {row.id for row in mine if not (row.background or world.given_now(row.id))}
-        if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
-            return False
-        attempt.met.denied.add(victim.project)
-        return True
+        return victim.id not in disturbed and len(disturbed) >= churn.left(victim.project)
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""
@@ -132,15 +135,6 @@ class Policy:
         if least is None:
             least = self._least[victim.project] = self.guarantee(victim).runtime
         return least
-
-    def unprotected(self, attempt: Attempt, victim: Workload) -> bool:
-        """False while its minimum run time keeps it safe."""
-        least = self.safe(victim)
-        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
-        if until <= self.grounds.now:
-            return True
-        attempt.met.spared[victim.id] = until
-        return attempt.mode.waited
 
     def shrunk(self, gpu: int, background: bool = False) -> Reason:
         """Why bonus or background work goes: it is needed."""
@@ -167,8 +161,8 @@ class Policy:
 
     def victim(self, key: TaskKey) -> Workload | None:
         """The workload of a task if it may be a victim at all."""
-        own = key[0] == self.chunk.workload.id
-        return None if own or not self.grounds.places.placeable(key[0]) else self.world.workloads[key[0]]
+        row, own = self.world.workloads.get(key[0]), self.chunk.workload.id
+        return row if row is not None and row.id != own and row.project in self.world.projects else None
 
     def _portions(
         self, victim: Workload, claim: Placement, cause: Cause

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 
-from pliant.model.quantity import GPU
 from pliant.model.workload import TaskGroup
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
@@ -20,6 +19,7 @@ from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import whole
 from pliant.sched.world.subgroups import Level, constrained, tree
 
 
@@ -159,7 +159,7 @@ class Simulation:
             for nodes in topology.bounds(self._world, cls, branch.within, branch, mine)
             if topology.holds(nodes, mine, empty=True) == len(mine)
         )
-        return self._prices.cheapest(self._attempt, ways)
+        return self._prices.cheapest(self._attempt, ways) is not None
 
     def _served_inside(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
         bound, rest = topology.split(self._world, branch, parts)
@@ -171,9 +171,8 @@ class Simulation:
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps, last: bool = False) -> bool:
         """Place one task, making room on the cheapest node; with the last one the whole outcome is judged."""
         world, attempt = self._world, self._attempt
-        vain = not (attempt.units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
-        if not vain and fit.place_part(world, (cls,), part, self._policy.node_pool):
-            return True  # a single task was tried before the search began
+        if fit.place_part(world, (cls,), part, self._policy.node_pool):
+            return True
         cls = eligibility.for_task(world, cls, part.task)
         bars = eligibility.bars(world, part.task)
         kind = (part.request, spec_of(cls))
@@ -187,14 +186,14 @@ class Simulation:
             if bars and not eligibility.allowed(node, bars):
                 rejected.append(entry)
                 continue
-            if not self._eviction.clear(node, part.request):
+            now = self._eviction.clear(node, part.request)
+            if now is None:
                 continue
-            taken = attempt.units[mark[1] :]
-            now = self._prices.of(taken)
-            seated = now <= price and self._seated(node, part, taken)
+            seated = now <= price and self._seated(node, part, attempt.units[mark[1] :])
             self._judged = seated and last and self._holds()
             if seated and (self._judged or not last):
-                if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
+                full = whole(part.request) and part.request.devices >= node.usable
+                if len(self._chunk.parts) == 1 or not full:
                     heap.put(name, now)
                 break
             attempt.undo(mark)
@@ -205,12 +204,6 @@ class Simulation:
         for now, name in rejected:
             heap.put(name, now)
         return entry is not None
-
-    def _takeable(self, node: NodeState) -> int:
-        """Devices of a node that the chunk does not use completely: no more than these can be freed."""
-        wid = self._chunk.workload.id
-        own = (claim.shares for key, claim in self._world.claims_on(node) if key[0] == wid)
-        return node.usable - sum(1 for shares in own for share in shares if share.portion >= GPU)
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
@@ -233,11 +226,10 @@ class Simulation:
         if 0 <= most < len(moved):
             return False
         if part.extends:
-            if not fit.place_part(self._world, (self._policy.nodes,), part, self._policy.node_pool):
-                return False
-        elif not self._world.seat(part.task, fit.seat(node, part.request, self._policy.node_pool)):
-            return False
-        return self._puts_off or self._resettled(taken)
+            placed = fit.place_part(self._world, (self._policy.nodes,), part, self._policy.node_pool)
+        else:
+            placed = self._world.seat(part.task, fit.seat(node, part.request, self._policy.node_pool))
+        return placed and (self._puts_off or self._resettled(taken))
 
     def _resettled(self, units: Iterable[Unit]) -> bool:
         """Place again what must not be lost, the largest first; False if one has no place."""
