@@ -25,7 +25,6 @@ from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.placement import fit
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Decision, Plan, Verb
-from pliant.sched.preemption.decisions import decisions
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.preemption.search import search
@@ -169,7 +168,7 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
             return False
     if attempt.heaps:
         prices.heaps, prices.mark, cycle.prices[equivalence] = attempt.heaps, mark, prices
-    for decision in decisions(policy, attempt):
+    for decision in policy.decisions(attempt):
         cycle.record(decision)
     cycle.room_freed()
     return True

@@ -102,10 +102,9 @@ class Modes:
     def _lightest(self, best: Attempt) -> Attempt:
         """This one, or a lighter one while the budget lasts."""
         policy, few = self._policy, 0 < len(best.units) <= FEW
-        if policy.moves or not policy.grounds.places.settings.refine or not few:
-            return best
         least = len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu  # no more than is requested
-        if least or self._effort.refinements < self._each:
+        worth = few and not least and not policy.moves and policy.grounds.places.settings.refine
+        if not worth or self._effort.refinements < self._each:
             return best
         tried: set[SearchMode] = set()
         self._back()

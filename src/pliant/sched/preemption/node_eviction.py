@@ -17,7 +17,6 @@ from pliant.sched.world.device_share import share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
-Freed = tuple[Device, Share, list[Unit]]  # a device, what is wanted of it, and the units that give it
 LARGE = 1 << 32  # scale on which prices per freed device are compared as integers
 
 
@@ -83,13 +82,27 @@ class NodeEviction:
     def _by_device(
         self, node: NodeState, request: Request, broad: bool, simple: list[Priced] | None
     ) -> Iterator[Sequence[Unit]]:
-        """What frees one device after the other, the cheapest first, as it is when it is asked for."""
-        attempt = self._attempt
-        known = len(attempt.units)  # those that are taken meanwhile may free other devices, too
+        """What frees one device after the other, the cheapest first, as it is when it is asked for.
+
+        `simple`: the answer of _simple(). `broad`: the first of them alone, by its price per freed device.
+        """
+        attempt, known = self._attempt, len(self._attempt.units)
         for _, _, unit in simple or ():
             if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
                 yield (unit,)
-        for device, share, units in self._cheapest(node, request, broad) if simple is None else ():
+        found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
+        for device in node.devices.values() if simple is None else ():
+            share = device.whole() if whole(request) else share_on(device.gpu, request)
+            if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
+                continue  # not even if it were empty
+            if units := self._freeing(device, share) if not device.room(share) else []:
+                price = self._prices.of(units)
+                if broad:
+                    freed = max(1, min(self._freed(node, units), request.devices - node.free))
+                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
+                found.append((price, device.gpu.index, device, share, units))
+        for _, _, device, share, units in sorted(found, key=itemgetter(0, 1))[: 1 if broad else None]:
+            # What is taken meanwhile may free other devices, too.
             yield units if len(attempt.units) == known else self._freeing(device, share)
 
     def _least(self, node: NodeState) -> list[Unit]:
@@ -129,22 +142,6 @@ class NodeEviction:
         return found
 
     # ------------------------------------------------------------------ victims of all kinds
-    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[Freed]:
-        """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
-        found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
-        for device in node.devices.values():
-            share = device.whole() if whole(request) else share_on(device.gpu, request)
-            if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
-                continue  # not even if it were empty
-            if units := self._freeing(device, share) if not device.room(share) else []:
-                price = self._prices.of(units)
-                if broad:
-                    freed = max(1, min(self._freed(node, units), request.devices - node.free))
-                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                found.append((price, device.gpu.index, device, share, units))
-        found.sort(key=itemgetter(0, 1))
-        return [entry[2:] for entry in found[: 1 if broad else None]]
-
     def _freed(self, node: NodeState, units: list[Unit]) -> int:
         """How many more devices of the node these units free."""
         mark, free = self._attempt.checkpoint(), node.free

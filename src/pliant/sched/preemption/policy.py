@@ -1,6 +1,6 @@
-"""A policy says what may be taken for one chunk, and whether an outcome is valid; the search asks it."""
+"""A policy says what may be taken for one chunk, if an outcome is valid, and why victims lose something."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
@@ -8,8 +8,8 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import Request, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
-from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Effort, Estimate, Unit
+from pliant.sched.plan import Decision, Guarantee, Verb
+from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Effort, Estimate, Unit, before
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
@@ -103,9 +103,8 @@ class Policy:
 
     def may_move(self, attempt: Attempt, victim: Workload) -> bool:
         """True if a core that may not be taken may be placed elsewhere instead."""
-        if not attempt.mode.relocates or not victim.preemptible or victim.id in attempt.homeless:
-            return False
-        return self.exposed(attempt, victim, Step.CORE)
+        may = attempt.mode.relocates and victim.preemptible and victim.id not in attempt.homeless
+        return may and self.exposed(attempt, victim, Step.CORE)
 
     def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
         """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
@@ -140,11 +139,6 @@ class Policy:
         """Why bonus or background work goes: it is needed."""
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
         return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
-
-    def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
-        """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
-        here, there = ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
-        return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)
 
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:
@@ -221,6 +215,44 @@ class Policy:
         """The highest priority among the groups of these tasks."""
         groups = {self.world.tasks[key].group for key, _, _ in changes}
         return max(priority_of(victim, victim.group(name)) for name in groups)
+
+    # ------------------------------------------------------------------ decisions
+    def decisions(self, attempt: Attempt) -> Iterator[Decision]:
+        """One decision for each workload that has not all that it claimed before.
+
+        They are in the order in which workloads lost their last unit: each is justified once those before
+        it are gone.
+        """
+        now = self.world.claim_of
+        for wid, mine in attempt.losses().items():
+            was = before(mine)
+            gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
+            if gone:
+                yield self._decision(wid, mine, gone)
+
+    def _decision(
+        self, wid: str, mine: list[Unit], gone: Mapping[TaskKey, tuple[Placement, Placement | None]]
+    ) -> Decision:
+        """The decision about a victim that lost these units; `gone`: what its tasks claimed and claim now."""
+        world, winner = self.world, self.chunk.workload.id
+        victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
+        kept = [(old, new) for old, new in gone.values() if new is not None]
+        lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
+        steps = {unit.step for unit in mine if unit.again is None}
+        moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
+        verb = Verb.MOVE if moved else Verb.SHRINK
+        if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
+            verb = Verb.EVICT
+        if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
+            here = ", ".join(sorted({old.node for old, _ in gone.values()}))
+            there = ", ".join(sorted({new.node for _, new in kept}))
+            reason: Reason = Moved(workload_named(world, winner), here, there, lost)
+        elif victim.background or all(unit.step is Step.BONUS for unit in mine):
+            reason = self.shrunk(lost, victim.background)
+        else:
+            reason = self.reason(victim, lost, max([unit.priority for unit in mine]))
+        names = tuple(key[1] for key in sorted(gone))
+        return Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)
 
 
 def _milli(changes: Iterable[Change]) -> int:

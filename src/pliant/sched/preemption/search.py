@@ -107,16 +107,14 @@ class Simulation:
 
     def _least(self, wid: str, resource: str) -> Unit | None:
         """The least of a resource (gpu, cpu, memory) that a workload can lose in the pool of the chunk."""
-        found = []
-        for key in reversed(self._world.keys_of(wid)):
-            claim = self._world.claim_of(key)
-            if claim is None or self._world.pool_of(claim.node) != self._policy.pool:
-                continue
-            if getattr(claim.resources, resource):
+        world, found = self._world, list[Unit]()
+        for key in reversed(world.keys_of(wid)):
+            claim = world.claim_of(key)
+            here = claim is not None and world.pool_of(claim.node) == self._policy.pool
+            if claim is not None and here and getattr(claim.resources, resource):
                 uuid = claim.shares[-1].gpu if claim.shares else None
                 unit = self._policy.unit(self._attempt, key, uuid)
-                if unit is not None and unit.again is None:
-                    found.append(unit)
+                found += [unit] if unit is not None and unit.again is None else []
         return max(found, key=lambda unit: unit.step, default=None)
 
     # ------------------------------------------------------------------ make room and place
