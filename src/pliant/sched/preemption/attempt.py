@@ -1,6 +1,6 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -82,14 +82,13 @@ class NodePrices:
         if price is not None:
             heappush(self._heap, (price, name))
 
-    def pop(self) -> tuple[Cost, str] | None:
-        """Remove and return the cheapest node; None if the heap is empty."""
+    def cheapest(self) -> Iterator[tuple[Cost, str]]:
+        """Remove one node after the other, the cheapest first."""
         while self._heap:
             price, name = heappop(self._heap)
             if self._latest[name] == price:
                 self._latest[name] = None
-                return price, name
-        return None
+                yield price, name
 
 
 Heaps = dict[tuple[Request, Spec], NodePrices]

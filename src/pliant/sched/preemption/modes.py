@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import FEW, Attempt, Cost, Obstacles, SearchMode
+from pliant.sched.preemption.attempt import FEW, Attempt, Obstacles, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
@@ -29,13 +29,14 @@ class Modes:
 
     def answer(self) -> Attempt | None:
         """The best attempt that was found, shown by the world; None: nothing is taken."""
-        met, churn = self.met, self._policy.grounds.churn
+        met, policy, churn = self.met, self._policy, self._policy.grounds.churn
         best = self._best(SearchMode())
         ideal = self._best(SearchMode(waited=True)) if met.spared else None
         if ideal is not None and self._waits(best, ideal):
             best = None
         elif best is None:
-            relocates = self._may_relocate()
+            # A core may be freed by evicting and moving together.
+            relocates = policy.relocates and policy.chunk.step is Step.CORE and len(policy.nodes.nodes) > 1
             best = self._best(SearchMode(relocates=True)) if relocates else None
             free = SearchMode(unbounded=True, relocates=relocates)
             if best is None and met.denied and self._best(free) is not None:  # only a budget is in the way
@@ -56,7 +57,7 @@ class Modes:
     def _waits(self, taken: Attempt | None, ideal: Attempt) -> bool:
         """True if waiting for the end of others' minimum run time would save GPUs."""
         met = self.met
-        if taken is not None and self._price(taken)[:2] <= self._price(ideal)[:2]:
+        if taken is not None and self._prices.of(taken.units)[:2] <= self._prices.of(ideal.units)[:2]:
             return False
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:
@@ -82,19 +83,12 @@ class Modes:
             self._shown = None
 
     # ------------------------------------------------------------------ which modes
-    def _may_relocate(self) -> bool:
-        """True if a core may be freed by evicting and moving together."""
-        policy = self._policy
-        moves = policy.resettles and policy.grounds.places.settings.consolidation_victims != 0
-        return moves and policy.chunk.step is Step.CORE and len(policy.nodes.nodes) > 1
-
     def _variants(self, mode: SearchMode) -> Iterator[SearchMode]:
         """In the default order, then by the policy's own bound, then beginning with each other workload."""
-        policy = self._policy
         yield mode
-        if policy.lacking() is not None:
+        if self._policy.lacking() is not None:
             yield replace(mode, own_bound=True)
-        for wid in self._others() if policy.in_turn else ():
+        for wid in self._others() if self._policy.in_turn else ():
             if not self._effort.refine(self._each):
                 break
             yield replace(mode, first=wid)
@@ -114,7 +108,7 @@ class Modes:
                 break
             tried.add(mode)
             other = self._tried(mode)
-            if other is not None and self._price(other) < self._price(best):
+            if other is not None and self._prices.of(other.units) < self._prices.of(best.units):
                 best = other
         return best
 
@@ -124,13 +118,10 @@ class Modes:
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
             yield replace(base, keeps=wid)
-        price = self._price(best)[:2]
+        price = self._prices.of(best.units)[:2]
         for wid, gpu in others.items() if price[0] else ():
             if wid not in victims and (1, gpu) <= price:
                 yield replace(base, first=wid)
-
-    def _price(self, attempt: Attempt) -> Cost:
-        return self._prices.of(attempt.units)
 
     def _others(self) -> dict[str, int]:
         """Other workloads and the milli-GPUs that they hold, the largest first.

@@ -158,13 +158,8 @@ class NodeEviction:
         every unit is left out that is not needed.
         """
         claim_of, prices, uuid = self._world.claim_of, self._prices, device.gpu.uuid
-        claimants = {
-            key: share.portion  # thousandths of it
-            for key in device.tasks
-            if (claim := claim_of(key)) is not None
-            for share in claim.shares
-            if share.gpu == uuid
-        }
+        claims = [(key, claim) for key in device.tasks if (claim := claim_of(key)) is not None]
+        claimants = {key: share.portion for key, it in claims for share in it.shares if share.gpu == uuid}
         if len(claimants) == 1:  # without it the device is free: nothing to try
             only = self._policy.unit(self._attempt, next(iter(claimants)), uuid)
             return [only] if only is not None else []

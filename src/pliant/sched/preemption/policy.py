@@ -1,6 +1,6 @@
 """A policy says what may be taken for one chunk, if an outcome is valid, and why victims lose something."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
@@ -53,6 +53,7 @@ class Policy:
         self.adding = adding  # what the chunk adds to its queues
         self.nodes = grounds.places.nodes_for(chunk.workload, pool)  # where it may go
         self.node_pool = grounds.places.pool(pool)
+        self.relocates = self.resettles and grounds.places.settings.consolidation_victims != 0
         self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
     # ------------------------------------------------------------------ what a policy says
@@ -101,15 +102,11 @@ class Policy:
             return False
         return self.may(attempt, victim, step, priority) and self.exposed(attempt, victim, step)
 
-    def may_move(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if a core that may not be taken may be placed elsewhere instead."""
-        may = attempt.mode.relocates and victim.preemptible and victim.id not in attempt.homeless
-        return may and self.exposed(attempt, victim, Step.CORE)
-
     def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
         """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
-        if self._over_budget(attempt, victim):
-            attempt.met.denied.add(victim.project)
+        churn, lost = self.grounds.churn, (it.workload for it in attempt.units if it.step is not Step.BONUS)
+        if churn.bounded and not attempt.mode.unbounded and not churn.allows(victim, lost):
+            attempt.met.denied.add(victim.project)  # it keeps all but bonus
             return False
         least = self.safe(victim) if step is Step.CORE else 0
         until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
@@ -117,16 +114,6 @@ class Policy:
             return True
         attempt.met.spared[victim.id] = until
         return attempt.mode.waited
-
-    def _over_budget(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if its project has no budget left for one more disruption: it keeps all but bonus."""
-        churn, world = self.grounds.churn, self.world
-        if not churn.bounded or attempt.mode.unbounded or world.given_now(victim.id):
-            return False
-        rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
-        mine = (row for row in rows if row.project == victim.project)
-        disturbed = {row.id for row in mine if not (row.background or world.given_now(row.id))}
-        return victim.id not in disturbed and len(disturbed) >= churn.left(victim.project)
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""
@@ -150,7 +137,8 @@ class Policy:
         for step, changes in self._portions(victim, claim, cause) if not rigid(victim) else ():
             priority = self._highest(victim, changes)
             if self.takes(attempt, victim, step, priority) and not (self.moves and step is Step.WANTED):
-                return Unit(victim.id, step, changes, _milli(changes), cause, priority)
+                gpu = sum(was.gpu - (0 if after is None else after.gpu) for _, was, after in changes)
+                return Unit(victim.id, step, changes, gpu, cause, priority)
         return self._core(attempt, victim, claim, cause)
 
     def victim(self, key: TaskKey) -> Workload | None:
@@ -180,12 +168,13 @@ class Policy:
                 yield Step.WANTED, changes
 
     def _core(self, attempt: Attempt, victim: Workload, claim: Placement, cause: Cause) -> Unit | None:
-        """All it has; or, where cores are moved, this task, which is placed again elsewhere."""
+        """All it has; or, where it is moved or may only be moved aside, this task, which is placed again."""
         whole = self.everything(victim, claim, cause)
         may = self.takes(attempt, victim, Step.CORE, whole.priority)
         if may and (victim.background or not self.moves):
             return whole
-        if not may and not self.may_move(attempt, victim):
+        aside = attempt.mode.relocates and victim.preemptible and victim.id not in attempt.homeless
+        if not may and not (aside and self.exposed(attempt, victim, Step.CORE)):
             return None
         row = self.world.tasks[cause[0]]
         old = row.carries if row.phase is TaskPhase.RUNNING and row.carries == row.claims else None
@@ -207,7 +196,8 @@ class Policy:
         if known is None or known[0] != claims:
             changes = tuple((key, it, None) for key, it in zip(keys, claims, strict=True) if it is not None)
             priority = max(core_priority(victim), self._highest(victim, changes))
-            unit = Unit(victim.id, Step.CORE, changes, _milli(changes), cause, priority)
+            gpu = sum(it.gpu for _, it, _ in changes)
+            unit = Unit(victim.id, Step.CORE, changes, gpu, cause, priority)
             known = self.grounds.wholes[victim.id] = claims, unit
         return known[1]._replace(cause=cause)
 
@@ -223,38 +213,27 @@ class Policy:
         They are in the order in which workloads lost their last unit: each is justified once those before
         it are gone.
         """
-        now = self.world.claim_of
-        for wid, mine in attempt.losses().items():
-            was = before(mine)
-            gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
-            if gone:
-                yield self._decision(wid, mine, gone)
-
-    def _decision(
-        self, wid: str, mine: list[Unit], gone: Mapping[TaskKey, tuple[Placement, Placement | None]]
-    ) -> Decision:
-        """The decision about a victim that lost these units; `gone`: what its tasks claimed and claim now."""
         world, winner = self.world, self.chunk.workload.id
-        victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
-        kept = [(old, new) for old, new in gone.values() if new is not None]
-        lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
-        steps = {unit.step for unit in mine if unit.again is None}
-        moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
-        verb = Verb.MOVE if moved else Verb.SHRINK
-        if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
-            verb = Verb.EVICT
-        if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
-            here = ", ".join(sorted({old.node for old, _ in gone.values()}))
-            there = ", ".join(sorted({new.node for _, new in kept}))
-            reason: Reason = Moved(workload_named(world, winner), here, there, lost)
-        elif victim.background or all(unit.step is Step.BONUS for unit in mine):
-            reason = self.shrunk(lost, victim.background)
-        else:
-            reason = self.reason(victim, lost, max([unit.priority for unit in mine]))
-        names = tuple(key[1] for key in sorted(gone))
-        return Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)
-
-
-def _milli(changes: Iterable[Change]) -> int:
-    """Milli-GPUs that are lost."""
-    return sum(claim.gpu - (0 if after is None else after.gpu) for _, claim, after in changes)
+        for wid, mine in attempt.losses().items():
+            now = {it: (old, world.claim_of(it)) for it, old in before(mine).items()}
+            gone = {it: (old, new) for it, (old, new) in now.items() if new is None or new != old}
+            if not gone:
+                continue
+            victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
+            kept = [(old, new) for old, new in gone.values() if new is not None]
+            lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
+            steps = {unit.step for unit in mine if unit.again is None}
+            moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
+            verb = Verb.MOVE if moved else Verb.SHRINK
+            if Step.CORE in steps and (victim.background or (chunk and chunk.step is Step.CORE)):
+                verb = Verb.EVICT
+            if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
+                here = ", ".join(sorted({old.node for old, _ in gone.values()}))
+                there = ", ".join(sorted({new.node for _, new in kept}))
+                reason: Reason = Moved(workload_named(world, winner), here, there, lost)
+            elif victim.background or all(unit.step is Step.BONUS for unit in mine):
+                reason = self.shrunk(lost, victim.background)
+            else:
+                reason = self.reason(victim, lost, max([unit.priority for unit in mine]))
+            names = tuple(key[1] for key in sorted(gone))
+            yield Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)

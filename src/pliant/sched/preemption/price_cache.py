@@ -105,11 +105,9 @@ class PriceCache:
                 tail = self._tail(unit)
                 queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
-            if row.background:
-                continue  # it is the first to go
-            gpu += unit.gpu
-            if unit.step is Step.CORE and (self._moves or unit.again is None):
-                cores.append(wid)
+            if not row.background:  # that is the first to go
+                gpu += unit.gpu
+                cores += [wid] if unit.step is Step.CORE and (self._moves or unit.again is None) else []
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
         return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
@@ -119,8 +117,7 @@ class PriceCache:
         mark, found, leads = attempt.checkpoint(), list[tuple[Cost, Outcome]](), False
         for way in ways:
             attempt.undo(mark)
-            leads = way()
-            if leads:
+            if leads := way():
                 found.append((self.of(attempt.units[mark[1] :]), attempt.since(mark)))
         cost, outcome = min(found, key=itemgetter(0), default=(None, ([], {})))
         if not leads or outcome is not found[-1][1]:

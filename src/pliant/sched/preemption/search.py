@@ -168,40 +168,36 @@ class Simulation:
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps, last: bool = False) -> bool:
         """Place one task, making room on the cheapest node; with the last one the whole outcome is judged."""
-        world, attempt = self._world, self._attempt
+        world, attempt, request = self._world, self._attempt, part.request
         if fit.place_part(world, (cls,), part, self._policy.node_pool):
             return True
         cls = eligibility.for_task(world, cls, part.task)
         bars = eligibility.bars(world, part.task)
-        kind = (part.request, spec_of(cls))
+        kind = (request, spec_of(cls))
         heap = self._priced(part, cls) if part.extends else heaps.get(kind)
         if heap is None:
             heap = heaps[kind] = self._priced(part, cls)
-        rejected: list[tuple[Cost, str]] = []
-        while (entry := heap.pop()) is not None:
-            price, name = entry
+        rejected: list[tuple[str, Cost]] = []
+        for price, name in heap.cheapest():
             node, mark, homeless = world.nodes[name], attempt.checkpoint(), len(attempt.homeless)
-            if bars and not eligibility.allowed(node, bars):
-                rejected.append(entry)
-                continue
-            now = self._eviction.clear(node, part.request)
+            allowed = not bars or eligibility.allowed(node, bars)
+            now = self._eviction.clear(node, request) if allowed else price
             if now is None:
                 continue
-            seated = now <= price and self._seated(node, part, attempt.units[mark[1] :])
+            seated = allowed and now <= price and self._seated(node, part, attempt.units[mark[1] :])
             self._judged = seated and last and self._holds()
             if seated and (self._judged or not last):
-                full = whole(part.request) and part.request.devices >= node.usable
-                if len(self._chunk.parts) == 1 or not full:
-                    heap.put(name, now)
-                break
+                if len(self._chunk.parts) == 1 or request.devices < node.usable or not whole(request):
+                    rejected.append((name, now))  # it may serve others
+                for entry in rejected:
+                    heap.put(*entry)
+                return True
             attempt.undo(mark)
             if now > price or len(attempt.homeless) > homeless:  # there may be other victims
                 heap.put(name, now)
             else:
-                rejected.append((now, name))
-        for now, name in rejected:
-            heap.put(name, now)
-        return entry is not None
+                rejected.append((name, now))
+        return False
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
