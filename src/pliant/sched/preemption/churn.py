@@ -6,7 +6,9 @@ from pliant.model.ledger import Disruptions
 from pliant.model.reason import GaveWay, Shrunk
 from pliant.model.workload import Workload
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.preemption.attempt import Unit
 from pliant.sched.settings import Settings
+from pliant.sched.world.chunks import Step
 from pliant.sched.world.state import World
 
 TAKING = ("consolidate", "reclaim", "preempt")
@@ -28,10 +30,11 @@ class Churn:
         """Decisions that may still be made against each project; only projects with a bound."""
         return self.budget - len(self._past(project)) - self._counts.get(project, 0)
 
-    def allows(self, victim: Workload, lost: Iterable[str]) -> bool:
-        """True if a workload may be disrupted beside these, which a search disrupts before it."""
+    def allows(self, victim: Workload, taken: Iterable[Unit]) -> bool:
+        """True if a search that has taken these units may disrupt this workload, too."""
         world = self._world
-        mine = (row for row in map(world.workloads.__getitem__, lost) if row.project == victim.project)
+        rows = (world.workloads[unit.workload] for unit in taken if unit.step is not Step.BONUS)
+        mine = (row for row in rows if row.project == victim.project)
         counted = {row.id for row in mine if not (row.background or world.given_now(row.id))}
         free = victim.id in counted or world.given_now(victim.id)
         return free or len(counted) < self.left(victim.project)

@@ -104,8 +104,8 @@ class Policy:
 
     def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
         """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
-        churn, lost = self.grounds.churn, (it.workload for it in attempt.units if it.step is not Step.BONUS)
-        if churn.bounded and not attempt.mode.unbounded and not churn.allows(victim, lost):
+        churn = self.grounds.churn
+        if churn.bounded and not attempt.mode.unbounded and not churn.allows(victim, attempt.units):
             attempt.met.denied.add(victim.project)  # it keeps all but bonus
             return False
         least = self.safe(victim) if step is Step.CORE else 0
@@ -213,10 +213,10 @@ class Policy:
         They are in the order in which workloads lost their last unit: each is justified once those before
         it are gone.
         """
-        world, winner = self.world, self.chunk.workload.id
+        world, now, winner = self.world, self.world.claim_of, self.chunk.workload.id
         for wid, mine in attempt.losses().items():
-            now = {it: (old, world.claim_of(it)) for it, old in before(mine).items()}
-            gone = {it: (old, new) for it, (old, new) in now.items() if new is None or new != old}
+            was = before(mine)
+            gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
             if not gone:
                 continue
             victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
