@@ -20,9 +20,7 @@ class Modes:
         self._effort = policy.grounds.effort
         self._prices = prices
         self._simulated = simulated
-        self._each = len(policy.nodes.nodes) * len(
-            policy.chunk.parts
-        )  # refinements that one more attempt costs
+        self._each = len(policy.nodes.nodes) * len(policy.chunk.parts)  # refinements of one more attempt
         self._mark = self._world.checkpoint()
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
         self.met = Obstacles()
