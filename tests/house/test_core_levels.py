@@ -10,7 +10,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 SCHED = SRC / "pliant" / "sched"
 MOST_LEVELS = 8
 MOST_ENTRIES = 14
-MOST_LINES_OF_THE_VICTIM_SEARCH = 1368
+MOST_LINES_OF_THE_VICTIM_SEARCH = 1250
 
 
 def modules() -> dict[str, ast.Module]:

@@ -230,8 +230,9 @@ def test_a_hunt_that_cannot_succeed_tries_nothing(monkeypatch):
     scene = world(nodes, "a=50", *jobs, "late a g1")
     spent = []
 
-    def counted(policy, effort, prices):
-        before, found = effort.steps, search(policy, effort, prices)
+    def counted(policy, prices):
+        effort = policy.grounds.effort
+        before, found = effort.steps, search(policy, prices)
         spent.append((policy.action, before - effort.steps))
         return found
 

@@ -25,7 +25,6 @@ from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.placement import fit
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Decision, Plan, Verb
-from pliant.sched.preemption.decisions import decisions
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.preemption.search import search
@@ -152,16 +151,16 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
     """Place a chunk by taking from others; the decisions about them are recorded."""
     if not policy.within_reach():
         return False
-    world, chunk, mark = cycle.world, policy.chunk, cycle.world.checkpoint()
+    world, mark = cycle.world, cycle.world.checkpoint()
     prices = cycle.prices.pop(equivalence, None)
     if prices is None or not prices.still_holds():
         youngest = cycle.settings.victims == "youngest"
         prices = PriceCache(cycle.shares, world, policy.pool, youngest=youngest, moves=policy.moves)
-    attempt, met = search(policy, cycle.effort, prices)
+    attempt, met = search(policy, prices)
     cycle.came_upon(equivalence, met)
     if attempt is None:
         return False
-    fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
+    fit.tidy(world, policy.nodes, policy.chunk, policy.node_pool)
     if policy.resettles:
         cycle.resettle(attempt.units, policy.pool, prices.rank)
         if policy.in_turn and not policy.holds():  # with victims in their places again it is another outcome
@@ -169,7 +168,7 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
             return False
     if attempt.heaps:
         prices.heaps, prices.mark, cycle.prices[equivalence] = attempt.heaps, mark, prices
-    for decision in decisions(policy, attempt):
+    for decision in policy.decisions(attempt):
         cycle.record(decision)
     cycle.room_freed()
     return True

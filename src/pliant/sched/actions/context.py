@@ -78,7 +78,7 @@ class Cycle(Destinations):
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
         self.effort = Effort(settings.search_steps, REFINEMENTS)
-        self.grounds = Grounds(self, self.shares, self.churn, now)
+        self.grounds = Grounds(self, self.shares, self.churn, now, self.effort)
         self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = eligibility.all_pools(world)

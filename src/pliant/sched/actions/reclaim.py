@@ -63,7 +63,7 @@ class Reclaim(Policy):
         if not self.adding.gpu:
             return True
         world = self.world
-        room = self.grounds.places.nodes_for(self.chunk.workload, self.pool).room
+        room = self.nodes.room
         room += sum(world.need(wid).bonus_gpu for wid in world.stretched)
         largest: dict[tuple[str, str], int] = {}
         for project, holders in world.holders.items():

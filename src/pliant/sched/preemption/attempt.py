@@ -1,6 +1,6 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -51,6 +51,12 @@ class Unit(NamedTuple):
         return Resources(self.gpu, sum(claim.cpu for claim in gone), sum(claim.memory for claim in gone))
 
 
+FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
+
+Outcome = tuple[list[Unit], dict[TaskKey, Placement | None]]
+"""Units that were taken, and the claims of all tasks that were touched: see Attempt.since()."""
+
+
 @dataclass(frozen=True, slots=True)
 class SearchMode:
     """How one attempt searches."""
@@ -59,7 +65,7 @@ class SearchMode:
     unbounded: bool = False  # as if no budget of disruptions bounded it
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
-    keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
+    keeps: str = ""  # a workload whose core is left alone
     first: str = ""  # a workload that loses all it has before anything else
 
 
@@ -68,24 +74,21 @@ class NodePrices:
 
     def __init__(self) -> None:
         self._heap: list[tuple[Cost, str]] = []
-        self._latest: dict[str, Cost] = {}
+        self._latest: dict[str, Cost | None] = {}
 
     def put(self, name: str, price: Cost | None) -> None:
         """None: it cannot be cleared."""
-        if price is None:
-            self._latest.pop(name, None)
-        elif self._latest.get(name) != price:
-            self._latest[name] = price
+        self._latest[name] = price
+        if price is not None:
             heappush(self._heap, (price, name))
 
-    def pop(self) -> tuple[Cost, str] | None:
-        """Remove and return the cheapest node; None if the heap is empty."""
+    def cheapest(self) -> Iterator[tuple[Cost, str]]:
+        """Remove one node after the other, the cheapest first."""
         while self._heap:
             price, name = heappop(self._heap)
-            if self._latest.get(name) == price:
-                del self._latest[name]
-                return price, name
-        return None
+            if self._latest[name] == price:
+                self._latest[name] = None
+                yield price, name
 
 
 Heaps = dict[tuple[Request, Spec], NodePrices]
@@ -114,13 +117,11 @@ class Attempt:
     met: Obstacles
     units: list[Unit] = field(default_factory=list)
     homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
-    touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial
     claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # once something else is tried
     heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
 
     def take(self, unit: Unit) -> None:
         """Take a unit on the journal."""
-        self.touched.add(unit.workload)
         for key, _, after in unit.changes:
             self.world.claim(key, after)
         self.units.append(unit)
@@ -133,6 +134,16 @@ class Attempt:
         """Take back all that was taken and placed since the mark."""
         self.world.undo(mark[0])
         del self.units[mark[1] :]
+
+    def since(self, mark: tuple[int, int]) -> Outcome:
+        """What was taken since the mark, and what all tasks touched since then claim now."""
+        return self.units[mark[1] :], self.world.since(mark[0])
+
+    def show(self, mark: tuple[int, int], outcome: Outcome) -> None:
+        """Let just this be what has happened since the mark."""
+        self.undo(mark)
+        self.units += outcome[0]
+        self.world.replay(outcome[1])
 
     def losses(self) -> dict[str, list[Unit]]:
         """Its units by workload; workloads are in the order in which they lost their last one."""

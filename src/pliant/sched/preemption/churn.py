@@ -4,8 +4,11 @@ from collections.abc import Iterable
 
 from pliant.model.ledger import Disruptions
 from pliant.model.reason import GaveWay, Shrunk
+from pliant.model.workload import Workload
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.preemption.attempt import Unit
 from pliant.sched.settings import Settings
+from pliant.sched.world.chunks import Step
 from pliant.sched.world.state import World
 
 TAKING = ("consolidate", "reclaim", "preempt")
@@ -26,6 +29,15 @@ class Churn:
     def left(self, project: str) -> int:
         """Decisions that may still be made against each project; only projects with a bound."""
         return self.budget - len(self._past(project)) - self._counts.get(project, 0)
+
+    def allows(self, victim: Workload, taken: Iterable[Unit]) -> bool:
+        """True if a search that has taken these units may disrupt this workload, too."""
+        world = self._world
+        rows = (world.workloads[unit.workload] for unit in taken if unit.step is not Step.BONUS)
+        mine = (row for row in rows if row.project == victim.project)
+        counted = {row.id for row in mine if not (row.background or world.given_now(row.id))}
+        free = victim.id in counted or world.given_now(victim.id)
+        return free or len(counted) < self.left(victim.project)
 
     def until(self, project: str) -> int:
         """When (ms) the oldest counted decision leaves the window; its end if none is allowed."""
@@ -55,7 +67,6 @@ class Churn:
         takes = decision.action in TAKING and decision.verb in (Verb.EVICT, Verb.SHRINK, Verb.MOVE)
         if not takes or isinstance(decision.reason, Shrunk | GaveWay):
             return ""
-        rows = self._world.tasks_of(decision.workload)
-        if all(row.claims is None and row.carries is None for row in rows):
-            return ""  # it was placed in this very cycle
+        if self._world.given_now(decision.workload):
+            return ""
         return self._world.workloads[decision.workload].project

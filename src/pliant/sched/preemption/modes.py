@@ -3,45 +3,38 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import FEW, Attempt, Obstacles, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
-from pliant.sched.world.node_classes import NodeClass
-
-Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
 Simulated = Callable[[Attempt], bool]  # makes an attempt: true if it is found, else the world is as it was
 
-FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
-
 
 class Modes:
-    """The modes of one search, each simulated in the world as it was before the search."""
+    """The modes of one search in their order, each simulated in the world as it was before the search."""
 
-    def __init__(
-        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, simulated: Simulated
-    ) -> None:
+    def __init__(self, policy: Policy, prices: PriceCache, simulated: Simulated) -> None:
         self._policy = policy
         self._world = policy.world
-        self._effort = effort
+        self._effort = policy.grounds.effort
         self._prices = prices
-        self._cls = cls
         self._simulated = simulated
-        self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
+        self._each = len(policy.nodes.nodes) * len(policy.chunk.parts)  # refinements of one more attempt
         self._mark = self._world.checkpoint()
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
         self.met = Obstacles()
 
     def answer(self) -> Attempt | None:
         """The best attempt that was found, shown by the world; None: nothing is taken."""
-        met, churn = self.met, self._policy.grounds.churn
+        met, policy, churn = self.met, self._policy, self._policy.grounds.churn
         best = self._best(SearchMode())
         ideal = self._best(SearchMode(waited=True)) if met.spared else None
         if ideal is not None and self._waits(best, ideal):
             best = None
         elif best is None:
-            relocates = self._may_relocate()
+            # A core may be freed by evicting and moving together.
+            relocates = policy.relocates and policy.chunk.step is Step.CORE and len(policy.nodes.nodes) > 1
             best = self._best(SearchMode(relocates=True)) if relocates else None
             free = SearchMode(unbounded=True, relocates=relocates)
             if best is None and met.denied and self._best(free) is not None:  # only a budget is in the way
@@ -62,7 +55,7 @@ class Modes:
     def _waits(self, taken: Attempt | None, ideal: Attempt) -> bool:
         """True if waiting for the end of others' minimum run time would save GPUs."""
         met = self.met
-        if taken is not None and self._price(taken)[:2] <= self._price(ideal)[:2]:
+        if taken is not None and self._prices.of(taken.units)[:2] <= self._prices.of(ideal.units)[:2]:
             return False
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:
@@ -88,63 +81,48 @@ class Modes:
             self._shown = None
 
     # ------------------------------------------------------------------ which modes
-    def _may_relocate(self) -> bool:
-        """True if a core may be freed by evicting and moving together."""
-        policy = self._policy
-        moves = policy.resettles and policy.grounds.places.settings.consolidation_victims != 0
-        return moves and policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
-
     def _variants(self, mode: SearchMode) -> Iterator[SearchMode]:
         """In the default order, then by the policy's own bound, then beginning with each other workload."""
-        policy = self._policy
         yield mode
-        if policy.lacking() is not None:
+        if self._policy.lacking() is not None:
             yield replace(mode, own_bound=True)
-        for _, _, wid in self._others() if policy.in_turn else ():
+        for wid in self._others() if self._policy.in_turn else ():
             if not self._effort.refine(self._each):
                 break
             yield replace(mode, first=wid)
 
     def _lightest(self, best: Attempt) -> Attempt:
-        """This one, or while the budget lasts one without a victim of it, or beginning with a victim that may
-        suffice alone.
-        """
-        policy = self._policy
-        if policy.moves or not policy.grounds.places.settings.refine or not 0 < len(best.units) <= FEW:
+        """This one, or a lighter one while the budget lasts."""
+        policy, few = self._policy, 0 < len(best.units) <= FEW
+        least = len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu  # no more than is requested
+        worth = few and not least and not policy.moves and policy.grounds.places.settings.refine
+        if not worth or self._effort.refinements < self._each:
             return best
-        if len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu:
-            return best  # one victim, and no more than is requested
-        if self._effort.refinements < self._each:
-            return best
-        base = replace(best.mode, own_bound=False, first="")
-        tried: set[tuple[str, bool]] = set()
+        tried: set[SearchMode] = set()
         self._back()
         others = self._others()
-        while way := next((it for it in self._ways(best, others) if it not in tried), None):
+        while mode := next((it for it in self._lighter(best, others) if it not in tried), None):
             if not self._effort.refine(self._each):
                 break
-            tried.add(way)
-            wid, kept = way
-            other = self._tried(replace(base, keeps=frozenset([wid])) if kept else replace(base, first=wid))
-            if other is not None and self._price(other) < self._price(best):
+            tried.add(mode)
+            other = self._tried(mode)
+            if other is not None and self._prices.of(other.units) < self._prices.of(best.units):
                 best = other
         return best
 
-    def _ways(self, best: Attempt, others: list[Other]) -> Iterator[tuple[str, bool]]:
-        """A workload whose core was taken, to be kept (True), or one to begin with that costs less."""
+    def _lighter(self, best: Attempt, others: dict[str, int]) -> Iterator[SearchMode]:
+        """Without the core of one of its victims, then beginning with a workload that may suffice alone."""
+        base = replace(best.mode, own_bound=False, first="", keeps="")
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            yield wid, True
-        price = self._price(best)[:2]
-        for gpu, _, wid in others if price[0] else ():
-            if wid not in victims and (1, -gpu) <= price:
-                yield wid, False
+            yield replace(base, keeps=wid)
+        price = self._prices.of(best.units)[:2]
+        for wid, gpu in others.items() if price[0] else ():
+            if wid not in victims and (1, gpu) <= price:
+                yield replace(base, first=wid)
 
-    def _price(self, attempt: Attempt) -> Cost:
-        return self._prices.of(attempt.units)
-
-    def _others(self) -> list[Other]:
-        """Other workloads that hold GPUs, the largest first.
+    def _others(self) -> dict[str, int]:
+        """Other workloads and the milli-GPUs that they hold, the largest first.
 
         Where the first victim decides which may follow there are none while another project holds GPUs that
         are lost before any core, bonus or those of this cycle: with them it only seems to be above its due.
@@ -153,11 +131,12 @@ class Modes:
         loose = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
         loose |= {wid for wid in world.stretched if world.need(wid).bonus_gpu}
         if self._policy.in_turn and any(world.workloads[wid].project != own.project for wid in loose):
-            return []
-        return sorted(
+            return {}
+        found = sorted(
             (-gpu, self._prices.rank(wid), wid)
             for project, holders in world.holders.items()
             if project in world.projects
             for wid in holders
             if wid != own.id and (gpu := world.gpu_of(wid))
         )
+        return {wid: -gpu for gpu, _, wid in found}

@@ -1,14 +1,15 @@
 """Node eviction: the cheapest units to take so that one node can hold one request."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from operator import itemgetter
 
 from pliant.model.machine import Share
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskKey
 from pliant.sched.placement import fit
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Unit
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache, Priced
 from pliant.sched.world.chunks import rigid
@@ -16,60 +17,47 @@ from pliant.sched.world.device_share import share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
-Freed = tuple[Device, Share, list[Unit]]  # a device, what is wanted of it, and the units that give it
 LARGE = 1 << 32  # scale on which prices per freed device are compared as integers
 
 
 class NodeEviction:
     """Takes units for one attempt."""
 
-    def __init__(self, policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> None:
+    def __init__(self, policy: Policy, prices: PriceCache, attempt: Attempt) -> None:
         self._policy = policy
         self._world = policy.world
         self._prices = prices
-        self._spend = effort.spend
         self._attempt = attempt
-        self._units: dict[TaskKey, tuple[object, Unit | None]] = {}  # what _single() told, and in which state
 
-    def clear(self, node: NodeState, request: Request) -> tuple[Cost, list[Unit]] | None:
-        """Take what a request needs on a node: (cost, units); None (and nothing taken) if impossible.
+    def clear(self, node: NodeState, request: Request) -> Cost | None:
+        """Take what a request needs on a node: what it costs; None, and nothing taken, if that is impossible.
 
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
         """
-        attempt, mark = self._attempt, self._attempt.checkpoint()
-        best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 and self._entangled(node, request) else (False,):
-            attempt.undo(mark)
-            if self._cleared(node, request, broad):
-                units = attempt.units[mark[1] :]
-                price = self._prices.of(units)
-                if best is None or price < best[0]:
-                    best = price, units
-        if best is None or best[1] != attempt.units[mark[1] :]:
-            attempt.undo(mark)
-            for unit in best[1] if best is not None else ():
-                attempt.take(unit)
-        return best
+        greedy = (False, True) if request.devices > 1 and self._entangled(node) else (False,)
+        ways = [partial(self._cleared, node, request, broad) for broad in greedy]
+        return self._prices.cheapest(self._attempt, ways)
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
         """What clear() would cost now; None if impossible.
 
         If each victim uses one device nothing is tried, and the true cost may be higher.
         """
-        lacks = not fit.has_devices(node, request)
-        if lacks and (not self._entangled(node, request) if whole(request) else request.devices == 1):
-            units = self._apart(node, request)
-            return self._prices.of(units) if units is not None else None
+        simple, lacks = self._simple(node, request), not fit.has_devices(node, request)
+        apart = simple is not None or not self._entangled(node) if whole(request) else request.devices == 1
+        if lacks and apart:
+            missing = request.devices - node.free if whole(request) else 1
+            enough = self._policy.grounds.effort.spend(1)
+            found = list(islice(self._by_device(node, request, False, simple), missing if enough else 0))
+            return self._prices.of(list(chain(*found))) if len(found) == missing else None
         mark = self._attempt.checkpoint()
-        found = self.clear(node, request)
+        cost = self.clear(node, request)
         self._attempt.undo(mark)
-        return found[0] if found is not None else None
+        return cost
 
-    def _entangled(self, node: NodeState, request: Request) -> bool:
+    def _entangled(self, node: NodeState) -> bool:
         """True if some workload claims several devices of the node."""
-        if self._simple(node, request) is not None:
-            return False
         held = [key[0] for key, claim in self._world.claims_on(node) for _ in claim.shares]
         return len(set(held)) < len(held)
 
@@ -79,9 +67,10 @@ class NodeEviction:
         attempt = self._attempt
         while not fit.fits(node, request):
             known, lacks_devices = len(attempt.units), not fit.has_devices(node, request)
-            if not self._spend(1):
+            if not self._policy.grounds.effort.spend(1):
                 return False
-            for units in self._by_device(node, request, broad) if lacks_devices else (self._least(node),):
+            freed = self._by_device(node, request, broad, self._simple(node, request))
+            for units in freed if lacks_devices else (self._least(node),):
                 for unit in units:
                     attempt.take(unit)
                 if fit.has_devices(node, request):
@@ -90,72 +79,19 @@ class NodeEviction:
                 return False
         return True
 
-    def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
-        lacks = request.devices - node.free if whole(request) else 1
-        if not self._spend(1) or lacks > node.usable - node.free:
-            return None
-        found = list(islice(self._by_device(node, request, False), lacks))
-        return [unit for units in found for unit in units] if len(found) == lacks else None
+    def _by_device(
+        self, node: NodeState, request: Request, broad: bool, simple: list[Priced] | None
+    ) -> Iterator[Sequence[Unit]]:
+        """What frees one device after the other, the cheapest first, as it is when it is asked for.
 
-    def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
-        """What frees one device after the other, the cheapest first, as it is when it is asked for."""
-        simple, attempt = self._simple(node, request) if not broad else None, self._attempt
-        known = len(attempt.units)  # those that are taken meanwhile may free other devices, too
+        `simple`: the answer of _simple(). `broad`: the first of them alone, by its price per freed device.
+        """
+        attempt, known = self._attempt, len(self._attempt.units)
         for _, _, unit in simple or ():
             if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
                 yield (unit,)
-        for device, share, units in self._cheapest(node, request, broad) if simple is None else ():
-            yield units if len(attempt.units) == known else self._freeing(device, share)
-
-    def _least(self, node: NodeState) -> list[Unit]:
-        """The cheapest unit that frees cores and memory of a node; none if there is none."""
-        keys = [key for key, claim in self._world.claims_on(node) if claim.cpu or claim.memory]
-        units = [(key, unit) for key in keys if (unit := self._policy.unit(self._attempt, key, None))]
-        found = min(units, key=lambda entry: (self._prices.of(entry[1:]), entry[0]), default=None)
-        return [found[1]] if found is not None else []
-
-    # ------------------------------------------------------------------ a victim of its own on each device
-    def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
-        """The unit that frees each device of a node that one rigid workload uses; the cheapest first."""
-        policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
-        if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
-            return None
-        known = self._prices.nodes.get(node.row.name)
-        if known is not None and known[0] == node.stamp:
-            return known[1]
-        taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
-        entries = [entry for device in taken if (entry := self._only(device)) is not None]
-        found = sorted(entries) if len(entries) == len(taken) else None
-        self._prices.nodes[node.row.name] = node.stamp, found
-        return found
-
-    def _only(self, device: Device) -> Priced | None:
-        """The only claimant of a device if it is a rigid workload without another device; else None."""
-        world, keys = self._world, device.tasks if len(device.tasks) == 1 else self._claimants(device)
-        if len(keys) != 1:
-            return None
-        key = next(iter(keys))
-        claim, known = world.claim_of(key), self._prices.alone.get(key)
-        if known is not None and known[0] is claim:
-            return known[1]
-        victim, own = world.workloads.get(key[0]), self._policy.chunk.workload.id
-        if victim is None or claim is None or not rigid(victim) or len(claim.shares) > 1:
-            return None
-        if device.gpu.foreign or victim.id == own or victim.project not in world.projects:
-            return None
-        if self._policy.safe(victim):
-            return None
-        unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
-        found = self._prices.of((unit,)), device.gpu.index, unit
-        self._prices.alone[key] = claim, found
-        return found
-
-    # ------------------------------------------------------------------ victims of all kinds
-    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[Freed]:
-        """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
         found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
-        for device in node.devices.values():
+        for device in node.devices.values() if simple is None else ():
             share = device.whole() if whole(request) else share_on(device.gpu, request)
             if device.gpu.foreign or share.portion > GPU or share.memory > device.gpu.memory:
                 continue  # not even if it were empty
@@ -165,9 +101,47 @@ class NodeEviction:
                     freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
                 found.append((price, device.gpu.index, device, share, units))
-        found.sort(key=itemgetter(0, 1))
-        return [entry[2:] for entry in found[: 1 if broad else None]]
+        for _, _, device, share, units in sorted(found, key=itemgetter(0, 1))[: 1 if broad else None]:
+            # What is taken meanwhile may free other devices, too.
+            yield units if len(attempt.units) == known else self._freeing(device, share)
 
+    def _least(self, node: NodeState) -> list[Unit]:
+        """The cheapest unit that frees cores and memory of a node; none if there is none."""
+        keys = [key for key, claim in self._world.claims_on(node) if claim.cpu or claim.memory]
+        units = [(key, unit) for key in keys if (unit := self._policy.unit(self._attempt, key, None))]
+        units.sort(key=lambda entry: (self._prices.of(entry[1:]), entry[0]))
+        return [unit for _, unit in units[:1]]
+
+    # ------------------------------------------------------------------ a victim of its own on each device
+    def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
+        """The unit that frees each device of a node that one rigid workload uses; the cheapest first."""
+        policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
+        if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
+            return None
+        taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
+        entries = [entry for device in taken if (entry := self._only(device)) is not None]
+        return sorted(entries) if len(entries) == len(taken) else None
+
+    def _only(self, device: Device) -> Priced | None:
+        """The only claimant of a device if it is a rigid workload without another device; else None."""
+        claims = [(key, claim) for key in device.tasks if (claim := self._world.claim_of(key)) is not None]
+        if len(claims) != 1:
+            return None
+        key, claim = claims[0]
+        known = self._prices.alone.get(key)
+        if known is not None and known[0] is claim:
+            return known[1]
+        victim = self._policy.victim(key)
+        if victim is None or device.gpu.foreign or len(claim.shares) > 1:
+            return None
+        if not rigid(victim) or self._policy.safe(victim):
+            return None
+        unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
+        found = self._prices.of((unit,)), device.gpu.index, unit
+        self._prices.alone[key] = claim, found
+        return found
+
+    # ------------------------------------------------------------------ victims of all kinds
     def _freed(self, node: NodeState, units: list[Unit]) -> int:
         """How many more devices of the node these units free."""
         mark, free = self._attempt.checkpoint(), node.free
@@ -183,20 +157,24 @@ class NodeEviction:
         Of several claimants each alone is tried, then all in their order, then the largest first: of these
         every unit is left out that is not needed.
         """
-        claimants, prices, uuid = self._claimants(device), self._prices, device.gpu.uuid
+        claim_of, prices, uuid = self._world.claim_of, self._prices, device.gpu.uuid
+        claims = [(key, claim) for key in device.tasks if (claim := claim_of(key)) is not None]
+        claimants = {key: share.portion for key, it in claims for share in it.shares if share.gpu == uuid}
         if len(claimants) == 1:  # without it the device is free: nothing to try
-            only = self._single(next(iter(claimants)), uuid)
+            only = self._policy.unit(self._attempt, next(iter(claimants)), uuid)
             return [only] if only is not None else []
-        known = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
+        known = [key for key in claimants if self._policy.victim(key) is not None]
         known.sort(key=lambda key: (prices.rank(key[0]), key))
-        best: list[Unit] = []
-        for order in (*([key] for key in known), known, sorted(known, key=lambda key: -claimants[key])):
-            units = self._in_turn(device, share, order)
-            for unit in sorted(units, key=lambda unit: prices.of([unit]), reverse=True):
-                units = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit]) or units
-            if units and (not best or prices.of(units) < prices.of(best)):
-                best = units
-        return best
+        orders = [*([key] for key in known), known, sorted(known, key=lambda key: -claimants[key])]
+        ways = (self._needed(device, share, order) for order in orders)
+        return min(filter(None, ways), key=prices.of, default=[])
+
+    def _needed(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
+        """Units that make room if taken in this order, each of them needed; none if there is not enough."""
+        units = self._in_turn(device, share, claimants)
+        for unit in sorted(units, key=lambda unit: self._prices.of([unit]), reverse=True):
+            units = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit]) or units
+        return units
 
     def _in_turn(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
         """The units that make room if taken in this order; none if there is not enough."""
@@ -208,32 +186,3 @@ class NodeEviction:
         units = attempt.units[mark[1] :] if device.room(share) else []
         attempt.undo(mark)
         return units
-
-    def _single(self, key: TaskKey, uuid: str) -> Unit | None:
-        """The unit that gets a task off a device.
-
-        Cached if it is the same for all its devices, until something is taken or its queue can give no more.
-        """
-        world, victim = self._world, self._world.workloads.get(key[0])
-        if victim is None or rigid(victim) or victim.project not in world.projects:
-            return self._policy.unit(self._attempt, key, uuid)  # as quick as the look into the cache
-        keys = world.keys_of(victim.id) if key[0] in self._attempt.touched else ()
-        state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
-        known = self._units.get(key)
-        if known is not None and known[0] == state:
-            return known[1]._replace(cause=(key, uuid)) if known[1] is not None else None
-        unit = self._policy.unit(self._attempt, key, uuid)
-        if unit is None or unit.changes[0][2] is None:
-            self._units[key] = state, unit
-        return unit
-
-    def _claimants(self, device: Device) -> dict[TaskKey, int]:
-        """Tasks that claim some of a device, and how many thousandths of it."""
-        claim_of, uuid = self._world.claim_of, device.gpu.uuid
-        return {
-            key: share.portion
-            for key in device.tasks
-            if (claim := claim_of(key)) is not None
-            for share in claim.shares
-            if share.gpu == uuid
-        }

@@ -1,6 +1,6 @@
-"""A policy says what may be taken for one chunk, and whether an outcome is valid; the search asks it."""
+"""A policy says what may be taken for one chunk, if an outcome is valid, and why victims lose something."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
@@ -8,8 +8,8 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import Request, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
-from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Estimate, Unit
+from pliant.sched.plan import Decision, Guarantee, Verb
+from pliant.sched.preemption.attempt import Attempt, Cause, Change, Cost, Effort, Estimate, Unit, before
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
@@ -23,12 +23,15 @@ from pliant.sched.world.subgroups import surplus, tree
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What policies use: fair shares, eligible nodes, and how often work may be disrupted."""
+    """What policies and searches use in a cycle: fair shares, eligible nodes, and how much may be done."""
 
     places: Destinations
     shares: Entitlement
     churn: Churn
     now: int  # ms
+    effort: Effort
+    # Workload -> what its tasks claimed when it was last asked for, and all of that: see Policy.everything().
+    wholes: dict[str, tuple[tuple[Placement | None, ...], Unit]] = field(default_factory=dict)
     # By action, project and pool of the chunk, then by project of the victim: see Policy.safe().
     least: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
 
@@ -48,6 +51,9 @@ class Policy:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding  # what the chunk adds to its queues
+        self.nodes = grounds.places.nodes_for(chunk.workload, pool)  # where it may go
+        self.node_pool = grounds.places.pool(pool)
+        self.relocates = self.resettles and grounds.places.settings.consolidation_victims != 0
         self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
     # ------------------------------------------------------------------ what a policy says
@@ -92,35 +98,22 @@ class Policy:
         """may(), without what the attempt leaves alone. Bonus and background work may always be taken."""
         if victim.background or step is Step.BONUS:
             return True
-        if step is Step.CORE and (victim.id in attempt.mode.keeps or victim.id in attempt.homeless):
+        if step is Step.CORE and (victim.id == attempt.mode.keeps or victim.id in attempt.homeless):
             return False
-        if not self.may(attempt, victim, step, priority) or self.sheltered(attempt, victim):
-            return False
-        return step is not Step.CORE or self.unprotected(attempt, victim)
+        return self.may(attempt, victim, step, priority) and self.exposed(attempt, victim, step)
 
-    def may_move(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if a core that may not be taken may be placed elsewhere instead."""
-        if not attempt.mode.relocates or not victim.preemptible or victim.id in attempt.homeless:
+    def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
+        """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
+        churn = self.grounds.churn
+        if churn.bounded and not attempt.mode.unbounded and not churn.allows(victim, attempt.units):
+            attempt.met.denied.add(victim.project)  # it keeps all but bonus
             return False
-        return not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
-
-    def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if its project has no budget left for one more disruption: it keeps all but bonus."""
-        churn, world = self.grounds.churn, self.world
-        if not churn.bounded or attempt.mode.unbounded or world.given_now(victim.id):
-            return False
-        rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
-        mine = (row for row in rows if row.project == victim.project)
-        disturbed = {row.id for row in mine if not (row.background or world.given_now(row.id))}
-        if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
-            return False
-        attempt.met.denied.add(victim.project)
-        return True
-
-    def state(self, attempt: Attempt, project: str) -> object:
-        """All that changes during an attempt of what a project may lose, while a workload has what it has."""
-        spent = len(attempt.units) if self.grounds.churn.bounded else 0
-        return self.gives(project), len(attempt.homeless), spent
+        least = self.safe(victim) if step is Step.CORE else 0
+        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
+        if until <= self.grounds.now:
+            return True
+        attempt.met.spared[victim.id] = until
+        return attempt.mode.waited
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""
@@ -129,46 +122,36 @@ class Policy:
             least = self._least[victim.project] = self.guarantee(victim).runtime
         return least
 
-    def unprotected(self, attempt: Attempt, victim: Workload) -> bool:
-        """False while its minimum run time keeps it safe."""
-        least = self.safe(victim)
-        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
-        if until <= self.grounds.now:
-            return True
-        attempt.met.spared[victim.id] = until
-        return attempt.mode.waited
-
     def shrunk(self, gpu: int, background: bool = False) -> Reason:
         """Why bonus or background work goes: it is needed."""
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
         return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
 
-    def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
-        """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
-        here, there = ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
-        return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)
-
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:
         """The smallest unit that removes a task from a device (or its node); None if it may not be taken."""
         world, cause, guard = self.world, (key, uuid), self.world.guard
-        victim, claim = world.workloads.get(key[0]), world.claim_of(key)
-        if victim is None or claim is None or victim.id == self.chunk.workload.id:
+        victim, claim = self.victim(key), world.claim_of(key)
+        if victim is None or claim is None or (guard and guard.fills(key, self.chunk.workload.project)):
             return None
-        if victim.project not in world.projects or (guard and guard.fills(key, self.chunk.workload.project)):
-            return None
-        for step, changes in self._portions(victim, key, claim, uuid) if not rigid(victim) else ():
+        for step, changes in self._portions(victim, claim, cause) if not rigid(victim) else ():
             priority = self._highest(victim, changes)
             if self.takes(attempt, victim, step, priority) and not (self.moves and step is Step.WANTED):
-                return Unit(victim.id, step, changes, _milli(changes), cause, priority)
+                gpu = sum(was.gpu - (0 if after is None else after.gpu) for _, was, after in changes)
+                return Unit(victim.id, step, changes, gpu, cause, priority)
         return self._core(attempt, victim, claim, cause)
 
+    def victim(self, key: TaskKey) -> Workload | None:
+        """The workload of a task if it may be a victim at all."""
+        row, own = self.world.workloads.get(key[0]), self.chunk.workload.id
+        return row if row is not None and row.id != own and row.project in self.world.projects else None
+
     def _portions(
-        self, victim: Workload, key: TaskKey, claim: Placement, uuid: str | None
+        self, victim: Workload, claim: Placement, cause: Cause
     ) -> Iterator[tuple[Step, tuple[Change, ...]]]:
         """What it has above its core there: a device, a task, or a part of its tree."""
-        world, have = self.world, self.world.have(victim.id)
-        group = victim.group(world.tasks[key].group)
+        (key, uuid), have = cause, self.world.have(victim.id)
+        group = victim.group(self.world.tasks[key].group)
         held, asked = len(claim.shares), group.request.devices
         if group.elastic:
             if uuid is not None and held > 1:
@@ -180,16 +163,18 @@ class Policy:
             yield Step.BONUS if bonus else Step.WANTED, ((key, claim, None),)
         if victim.subgroups or victim.min_groups is not None:
             spare = {it.name for it in surplus(tree(victim), group.name, have)}
-            if changes := self._all_of(victim, spare):
+            every = self.everything(victim, claim, cause).changes
+            if changes := tuple(it for it in every if self.world.tasks[it[0]].group in spare):
                 yield Step.WANTED, changes
 
     def _core(self, attempt: Attempt, victim: Workload, claim: Placement, cause: Cause) -> Unit | None:
-        """All it has; or, where cores are moved, this task, which is placed again elsewhere."""
+        """All it has; or, where it is moved or may only be moved aside, this task, which is placed again."""
         whole = self.everything(victim, claim, cause)
         may = self.takes(attempt, victim, Step.CORE, whole.priority)
         if may and (victim.background or not self.moves):
             return whole
-        if not may and not self.may_move(attempt, victim):
+        aside = attempt.mode.relocates and victim.preemptible and victim.id not in attempt.homeless
+        if not may and not (aside and self.exposed(attempt, victim, Step.CORE)):
             return None
         row = self.world.tasks[cause[0]]
         old = row.carries if row.phase is TaskPhase.RUNNING and row.carries == row.claims else None
@@ -205,22 +190,50 @@ class Policy:
         if rigid(victim):  # the most frequent case
             own = priority_of(victim, victim.groups[0])
             return Unit(victim.id, Step.CORE, ((cause[0], claim, None),), claim.gpu, cause, own)
-        changes = self._all_of(victim, {it.name for it in victim.groups})
-        priority = max(core_priority(victim), self._highest(victim, changes))
-        return Unit(victim.id, Step.CORE, changes, _milli(changes), cause, priority)
-
-    def _all_of(self, victim: Workload, groups: Collection[str]) -> tuple[Change, ...]:
-        """The loss of all that it claims in these groups."""
-        claim_of, rows = self.world.claim_of, self.world.tasks_of(victim.id)
-        mine = [(row.key, claim_of(row.key)) for row in rows if row.group in groups]
-        return tuple((key, claim, None) for key, claim in mine if claim is not None)
+        keys = self.world.keys_of(victim.id)
+        claims = tuple(map(self.world.claim_of, keys))
+        known = self.grounds.wholes.get(victim.id)
+        if known is None or known[0] != claims:
+            changes = tuple((key, it, None) for key, it in zip(keys, claims, strict=True) if it is not None)
+            priority = max(core_priority(victim), self._highest(victim, changes))
+            gpu = sum(it.gpu for _, it, _ in changes)
+            unit = Unit(victim.id, Step.CORE, changes, gpu, cause, priority)
+            known = self.grounds.wholes[victim.id] = claims, unit
+        return known[1]._replace(cause=cause)
 
     def _highest(self, victim: Workload, changes: Iterable[Change]) -> int:
         """The highest priority among the groups of these tasks."""
         groups = {self.world.tasks[key].group for key, _, _ in changes}
         return max(priority_of(victim, victim.group(name)) for name in groups)
 
+    # ------------------------------------------------------------------ decisions
+    def decisions(self, attempt: Attempt) -> Iterator[Decision]:
+        """One decision for each workload that has not all that it claimed before.
 
-def _milli(changes: Iterable[Change]) -> int:
-    """Milli-GPUs that are lost."""
-    return sum(claim.gpu - (0 if after is None else after.gpu) for _, claim, after in changes)
+        They are in the order in which workloads lost their last unit: each is justified once those before
+        it are gone.
+        """
+        world, now, winner = self.world, self.world.claim_of, self.chunk.workload.id
+        for wid, mine in attempt.losses().items():
+            was = before(mine)
+            gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
+            if not gone:
+                continue
+            victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
+            kept = [(old, new) for old, new in gone.values() if new is not None]
+            lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
+            steps = {unit.step for unit in mine if unit.again is None}
+            moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
+            verb = Verb.MOVE if moved else Verb.SHRINK
+            if Step.CORE in steps and (victim.background or (chunk and chunk.step is Step.CORE)):
+                verb = Verb.EVICT
+            if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
+                here = ", ".join(sorted({old.node for old, _ in gone.values()}))
+                there = ", ".join(sorted({new.node for _, new in kept}))
+                reason: Reason = Moved(workload_named(world, winner), here, there, lost)
+            elif victim.background or all(unit.step is Step.BONUS for unit in mine):
+                reason = self.shrunk(lost, victim.background)
+            else:
+                reason = self.reason(victim, lost, max([unit.priority for unit in mine]))
+            names = tuple(key[1] for key in sorted(gone))
+            yield Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)

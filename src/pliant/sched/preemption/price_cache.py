@@ -4,11 +4,12 @@ The rule of the cache: its values are valid while the projects that lose keep th
 valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
+from operator import itemgetter
 
 from pliant.model.machine import Placement
 from pliant.model.workload import TaskKey
-from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
+from pliant.sched.preemption.attempt import Attempt, Cost, Estimate, Heaps, Outcome, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.world.chunks import Step, core_priority
@@ -32,10 +33,8 @@ class PriceCache:
         self._moves = moves
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
-        self._ranks: dict[str, Rank] = {}
-        self._losses: dict[str, Rank | None] = {}  # workload -> what _loss() has answered
+        self._ranks: dict[str, tuple[Rank, bool]] = {}  # what _ranked() has answered
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
-        self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
         self._turns = self._turns_now()
@@ -51,7 +50,7 @@ class PriceCache:
             turn = found[project] = []
             for key in reversed(world.path(project)):
                 have, due = world.tally(key, self._pool).gpu, standing[key].allocatable.gpu
-                turn += standing[key].rank, -((have << 32) // due if due > 0 else have << 32)
+                turn += standing[key].rank, -((have << 32) // max(1, due))
         order = sorted(found.values())
         return {project: order.index(turn) for project, turn in found.items()}
 
@@ -77,18 +76,15 @@ class PriceCache:
         On each level the queue of the lowest rank, then the one most above its fair share; then the lowest
         priority, then the youngest.
         """
-        found = self._ranks.get(wid)
-        if found is None:
-            row = self._world.workloads[wid]
-            priority, age = core_priority(row), -row.serial
-            queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
-            found = self._ranks[wid] = queue, priority, age, wid
-        return found
+        return (self._ranks.get(wid) or self._ranked(wid))[0]
 
-    def _loss(self, wid: str) -> Rank | None:
-        """None if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
-        first = self.youngest and self._world.workloads[wid].background
-        found = self._losses[wid] = None if first or self._world.given_now(wid) else self.rank(wid)
+    def _ranked(self, wid: str) -> tuple[Rank, bool]:
+        """The same; and if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
+        row = self._world.workloads[wid]
+        priority, age = core_priority(row), -row.serial
+        queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
+        free = (self.youngest and row.background) or self._world.given_now(wid)
+        found = self._ranks[wid] = (queue, priority, age, wid), free
         return found
 
     def of(self, units: Collection[Unit]) -> Cost:
@@ -98,8 +94,8 @@ class PriceCache:
         ranks: list[UnitRank] = []
         for unit in units:
             wid = unit.workload
-            rank = self._losses[wid] if wid in self._losses else self._loss(wid)
-            if rank is None:
+            rank, free = self._ranks.get(wid) or self._ranked(wid)
+            if free:
                 continue
             row, queue, age, tail = self._world.workloads[wid], rank[0], rank[2], 0
             if unit.again is not None:  # the fewest GPUs moved, then the last task
@@ -109,14 +105,24 @@ class PriceCache:
                 tail = self._tail(unit)
                 queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
-            if row.background:
-                continue  # it is the first to go
-            gpu += unit.gpu
-            if unit.step is Step.CORE and (self._moves or unit.again is None):
-                cores.append(wid)
+            if not row.background:  # that is the first to go
+                gpu += unit.gpu
+                cores += [wid] if unit.step is Step.CORE and (self._moves or unit.again is None) else []
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
         return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
+
+    def cheapest(self, attempt: Attempt, ways: Iterable[Callable[[], bool]]) -> Cost | None:
+        """Go the cheapest of several ways: what it costs; None, and nothing taken, if none leads there."""
+        mark, found, leads = attempt.checkpoint(), list[tuple[Cost, Outcome]](), False
+        for way in ways:
+            attempt.undo(mark)
+            if leads := way():
+                found.append((self.of(attempt.units[mark[1] :]), attempt.since(mark)))
+        cost, outcome = min(found, key=itemgetter(0), default=(None, ([], {})))
+        if not leads or outcome is not found[-1][1]:
+            attempt.show(mark, outcome)
+        return cost
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""

@@ -5,49 +5,44 @@ a budget of steps, so that the same world always gives the same answer.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 
-from pliant.model.machine import Placement
-from pliant.model.quantity import GPU
-from pliant.model.workload import TaskGroup, TaskKey
+from pliant.model.workload import TaskGroup
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit, before
-from pliant.sched.preemption.modes import FEW, Modes
+from pliant.sched.preemption.attempt import FEW, Attempt, Cost, Heaps, NodePrices, Obstacles, Unit, before
+from pliant.sched.preemption.modes import Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import whole
 from pliant.sched.world.subgroups import Level, constrained, tree
 
 
-def search(policy: Policy, effort: Effort, prices: PriceCache) -> tuple[Attempt | None, Obstacles]:
+def search(policy: Policy, prices: PriceCache) -> tuple[Attempt | None, Obstacles]:
     """Place one chunk by taking from other workloads: the valid attempt, applied to the world, and what the
     attempts came upon. If none is valid, the world is unchanged.
     """
-    cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
-    modes = Modes(policy, effort, prices, cls, lambda it: Simulation(policy, effort, prices, cls, it).found())
+    modes = Modes(policy, prices, lambda attempt: Simulation(policy, prices, attempt).found())
     return modes.answer(), modes.met
 
 
 class Simulation:
     """One attempt: make room where it costs least, place the chunk, give back what is not needed."""
 
-    def __init__(
-        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, attempt: Attempt
-    ) -> None:
+    def __init__(self, policy: Policy, prices: PriceCache, attempt: Attempt) -> None:
         self._policy = policy
         self._world = policy.world
         self._chunk = policy.chunk
-        self._effort = effort
+        self._effort = policy.grounds.effort
         self._prices = prices
-        self._cls = cls
-        self._pool = policy.grounds.places.pool(policy.pool)
-        self._mark = attempt.checkpoint()
         self._attempt = attempt
-        self._eviction = NodeEviction(policy, prices, effort, attempt)
+        self._mark = attempt.checkpoint()
+        self._eviction = NodeEviction(policy, prices, attempt)
         self._moves = policy.moves or attempt.mode.relocates
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
         self._judged = False  # the outcome is known to be valid
@@ -76,6 +71,7 @@ class Simulation:
         What a workload can lose is calculated once, and again only after it or its queue lost something.
         """
         policy, world, attempt, mode = self._policy, self._world, self._attempt, self._attempt.mode
+        bounded = policy.grounds.churn.bounded  # then any unit may bring a project to its budget
         while mode.first and world.gpu_of(mode.first):
             unit = self._least(mode.first, "gpu")
             if unit is None or not self._effort.spend(1):
@@ -91,7 +87,7 @@ class Simulation:
             lacks = limit.used + limit.asked - limit.allowed
             found: list[tuple[tuple[bool, bool, int, Cost], Unit]] = []
             for project in sorted(world.holders):
-                asked = policy.state(attempt, project), limit.resource
+                asked = limit.resource, policy.gives(project), bounded and len(attempt.units)
                 for wid in sorted(world.holders[project]) if limit.key in world.path(project) else ():
                     if wid not in known or known[wid][0] != asked:
                         least = self._least(wid, limit.resource)
@@ -111,16 +107,14 @@ class Simulation:
 
     def _least(self, wid: str, resource: str) -> Unit | None:
         """The least of a resource (gpu, cpu, memory) that a workload can lose in the pool of the chunk."""
-        found = []
-        for key in reversed(self._world.keys_of(wid)):
-            claim = self._world.claim_of(key)
-            if claim is None or self._world.pool_of(claim.node) != self._policy.pool:
-                continue
-            if getattr(claim.resources, resource):
+        world, found = self._world, list[Unit]()
+        for key in reversed(world.keys_of(wid)):
+            claim = world.claim_of(key)
+            here = claim is not None and world.pool_of(claim.node) == self._policy.pool
+            if claim is not None and here and getattr(claim.resources, resource):
                 uuid = claim.shares[-1].gpu if claim.shares else None
                 unit = self._policy.unit(self._attempt, key, uuid)
-                if unit is not None and unit.again is None:
-                    found.append(unit)
+                found += [unit] if unit is not None and unit.again is None else []
         return max(found, key=lambda unit: unit.step, default=None)
 
     # ------------------------------------------------------------------ make room and place
@@ -130,50 +124,40 @@ class Simulation:
         For moves, room is made for the whole chunk before any victim is placed again: so no victim moves to a
         node that is cleared next, and the choice does not depend on the names of nodes.
         """
-        attempt = self._attempt
-        if len(self._chunk.parts) < 2 or not self._moves:
-            return self._all_served()
-        mark = attempt.checkpoint()
-        self._puts_off = True
-        served = self._all_served()
-        self._puts_off = self._judged = False
-        if not served or self._resettled(attempt.units[mark[1] :]):
-            return served
-        attempt.undo(mark)
-        attempt.homeless.clear()  # they had no place beside the whole chunk
+        if len(self._chunk.parts) > 1 and self._moves:
+            attempt, mark = self._attempt, self._attempt.checkpoint()
+            self._puts_off = True
+            served = self._all_served()
+            self._puts_off = self._judged = False
+            if not served or self._resettled(attempt.units):
+                return served
+            attempt.undo(mark)
+            attempt.homeless.clear()  # they had no place beside the whole chunk
         return self._all_served()
 
     def _all_served(self) -> bool:
         if constrained(self._chunk.workload):
-            return self._served_near(self._cls, tree(self._chunk.workload), self._chunk.parts)
+            return self._served_near(self._policy.nodes, tree(self._chunk.workload), self._chunk.parts)
         parts = fit.by_size(self._chunk.parts)
-        heaps = self._prices.carried(self._cls, self._eviction.estimate)
+        heaps = self._prices.carried(self._policy.nodes, self._eviction.estimate)
         if len(parts) == 1 and not self._policy.moves:
             self._attempt.heaps = heaps
-        return all(self._serve(part, self._cls, heaps, part is parts[-1]) for part in parts)
+        return all(self._serve(part, self._policy.nodes, heaps, part is parts[-1]) for part in parts)
 
     def _served_near(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
         """Place one part of the chunk's tree: in the domain that costs least if it must be in one.
 
         On failure some of it may be placed: the caller undoes.
         """
-        world, attempt, mine = self._world, self._attempt, topology.parts_of(self._world, branch, parts)
+        mine = topology.parts_of(self._world, branch, parts)
         if branch.within is None or not branch.within.required or not mine or mine[0].extends:
             return self._served_inside(cls, branch, mine)
-        best: tuple[Cost, dict[TaskKey, Placement | None], list[Unit]] | None = None
-        mark = attempt.checkpoint()
-        for nodes in topology.bounds(world, cls, branch.within, branch, mine):
-            if topology.holds(nodes, mine, empty=True) < len(mine):
-                continue
-            if self._served_inside(nodes, branch, mine):
-                price = self._prices.of(attempt.units[mark[1] :])
-                if best is None or price < best[0]:
-                    best = (price, world.since(mark[0]), attempt.units[mark[1] :])
-            attempt.undo(mark)
-        if best is not None:
-            world.replay(best[1])
-            attempt.units += best[2]
-        return best is not None
+        ways = (
+            partial(self._served_inside, nodes, branch, mine)
+            for nodes in topology.bounds(self._world, cls, branch.within, branch, mine)
+            if topology.holds(nodes, mine, empty=True) == len(mine)
+        )
+        return self._prices.cheapest(self._attempt, ways) is not None
 
     def _served_inside(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
         bound, rest = topology.split(self._world, branch, parts)
@@ -184,47 +168,36 @@ class Simulation:
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps, last: bool = False) -> bool:
         """Place one task, making room on the cheapest node; with the last one the whole outcome is judged."""
-        world, attempt = self._world, self._attempt
-        vain = not (attempt.units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
-        if not vain and fit.place_part(world, (cls,), part, self._pool):
-            return True  # a single task was tried before the search began
+        world, attempt, request = self._world, self._attempt, part.request
+        if fit.place_part(world, (cls,), part, self._policy.node_pool):
+            return True
         cls = eligibility.for_task(world, cls, part.task)
         bars = eligibility.bars(world, part.task)
-        kind = (part.request, spec_of(cls))
+        kind = (request, spec_of(cls))
         heap = self._priced(part, cls) if part.extends else heaps.get(kind)
         if heap is None:
             heap = heaps[kind] = self._priced(part, cls)
-        rejected: list[tuple[Cost, str]] = []
-        while (entry := heap.pop()) is not None:
-            price, name = entry
+        rejected: list[tuple[str, Cost]] = []
+        for price, name in heap.cheapest():
             node, mark, homeless = world.nodes[name], attempt.checkpoint(), len(attempt.homeless)
-            if bars and not eligibility.allowed(node, bars):
-                rejected.append(entry)
+            allowed = not bars or eligibility.allowed(node, bars)
+            now = self._eviction.clear(node, request) if allowed else price
+            if now is None:
                 continue
-            cleared = self._eviction.clear(node, part.request)
-            if cleared is None:
-                continue
-            now, taken = cleared
-            seated = now <= price and self._seated(node, part, taken)
+            seated = allowed and now <= price and self._seated(node, part, attempt.units[mark[1] :])
             self._judged = seated and last and self._holds()
             if seated and (self._judged or not last):
-                if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
-                    heap.put(name, now)
-                break
+                if len(self._chunk.parts) == 1 or request.devices < node.usable or not whole(request):
+                    rejected.append((name, now))  # it may serve others
+                for entry in rejected:
+                    heap.put(*entry)
+                return True
             attempt.undo(mark)
             if now > price or len(attempt.homeless) > homeless:  # there may be other victims
                 heap.put(name, now)
             else:
-                rejected.append((now, name))
-        for now, name in rejected:
-            heap.put(name, now)
-        return entry is not None
-
-    def _takeable(self, node: NodeState) -> int:
-        """Devices of a node that the chunk does not use completely: no more than these can be freed."""
-        wid = self._chunk.workload.id
-        own = (claim.shares for key, claim in self._world.claims_on(node) if key[0] == wid)
-        return node.usable - sum(1 for shares in own for share in shares if share.portion >= GPU)
+                rejected.append((name, now))
+        return False
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
@@ -247,19 +220,19 @@ class Simulation:
         if 0 <= most < len(moved):
             return False
         if part.extends:
-            if not fit.place_part(self._world, (self._cls,), part, self._pool):
-                return False
-        elif not self._world.seat(part.task, fit.seat(node, part.request, self._pool)):
-            return False
-        return self._puts_off or self._resettled(taken)
+            placed = fit.place_part(self._world, (self._policy.nodes,), part, self._policy.node_pool)
+        else:
+            placed = self._world.seat(part.task, fit.seat(node, part.request, self._policy.node_pool))
+        return placed and (self._puts_off or self._resettled(taken))
 
     def _resettled(self, units: Iterable[Unit]) -> bool:
         """Place again what must not be lost, the largest first; False if one has no place."""
+        world, policy = self._world, self._policy
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
-            moved, places = self._world.workloads[part.task[0]], self._policy.grounds.places
             if not self._effort.spend(1):
                 return False
-            if not fit.place_again(self._world, places.nodes_for(moved, self._policy.pool), part, self._pool):
+            cls = policy.grounds.places.nodes_for(world.workloads[part.task[0]], policy.pool)
+            if not fit.place_again(world, cls, part, policy.node_pool):
                 self._attempt.homeless.add(part.task[0])
                 return False
         return True
@@ -267,18 +240,16 @@ class Simulation:
     # ------------------------------------------------------------------ give back
     def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
-        world, attempt = self._world, self._attempt
+        attempt = self._attempt
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
             self._judged = False
             for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
-                known, solution = list(attempt.units), world.since(self._mark[0])
-                rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
-                if len(rest) < len(known) and not self._replayed(rest):
-                    attempt.undo(self._mark)
-                    attempt.units += known
-                    world.replay(solution)
+                known = attempt.since(self._mark)
+                rest = [kept for kept in known[0] if kept.cause != unit.cause]  # a replay creates new units
+                if len(rest) < len(known[0]) and not self._replayed(rest):
+                    attempt.show(self._mark, known)
 
     def _replayed(self, units: list[Unit]) -> bool:
         """Try a smaller set from the start; on success the attempt's units are its own."""
@@ -296,7 +267,7 @@ class Simulation:
         return (
             policy.shares.refuse(self._chunk, policy.pool, policy.adding) is None
             and self._effort.spend(len(self._chunk.parts))
-            and fit.place(world, self._cls, self._chunk, self._pool)
+            and fit.place(world, self._policy.nodes, self._chunk, self._policy.node_pool)
             and self._resettled(attempt.units)
             and self._holds()
         )
