@@ -171,3 +171,19 @@ def test_skips_go_through_gap() -> None:
     own = {here / "house" / "gaps.py", here / "house" / "test_gaps.py", Path(__file__)}
     tests = [path for path in here.rglob("*.py") if path not in own]
     assert [str(path.relative_to(ROOT)) for path in tests if silent.search(path.read_text("utf-8"))] == []
+
+
+def test_no_loop_waits_by_wait_for() -> None:
+    """Python 3.11's swallows a cancellation that comes together with what it waits for, and the loop goes on:
+    a server that is to end waits for it for ever. `asyncio.timeout` does not.
+    """
+    loops = (ast.While, ast.For, ast.AsyncFor)
+    found = {
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if "asyncio.wait_for" in (text := path.read_text(encoding="utf-8"))
+        for loop in ast.walk(ast.parse(text))
+        if isinstance(loop, loops)
+        if any("asyncio.wait_for" in ast.unparse(inner) for inner in loop.body)
+    }
+    assert found == set()

@@ -365,12 +365,12 @@ class Storm:
 
     def faults(self):
         return (
-            self.watches_are_cut,
             self.requests_fail,
+            self.history_is_compacted,
             self.leader_is_killed,
             self.leader_ends_between_record_and_binding,
             self.api_server_restarts,
-            self.history_is_compacted,
+            self.watches_are_cut,
             self.node_goes,
             self.leader_sleeps_between_record_and_binding,
         )

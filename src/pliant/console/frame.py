@@ -195,7 +195,8 @@ class Frame:
                         await self.look(refresh)
                     await asyncio.sleep(GAP)
                     try:
-                        await asyncio.wait_for(news.wait(), LONGEST)
+                        async with asyncio.timeout(LONGEST):
+                            await news.wait()
                         await asyncio.sleep(SETTLED)
                     except TimeoutError:
                         continue

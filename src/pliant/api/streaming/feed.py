@@ -50,7 +50,8 @@ async def feed(
     try:
         while not closing():
             try:
-                chunk = await asyncio.wait_for(queue.get(), BEAT)
+                async with asyncio.timeout(BEAT):
+                    chunk = await queue.get()
             except TimeoutError:
                 continue
             if chunk is None:

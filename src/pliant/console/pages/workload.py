@@ -290,7 +290,8 @@ class Details:
         """Until another log is chosen, or the page is closed."""
         while not (self.frame.client.is_deleted or self.other.is_set()):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.other.wait(), LONGEST)
+                async with asyncio.timeout(LONGEST):
+                    await self.other.wait()
 
     def _read_again(self) -> None:
         """Another task, or another attempt, was chosen."""

@@ -59,7 +59,8 @@ async def _newer(here: Context, workload: str, after: int, left: float) -> dict[
             if document["version"] > after or left <= 0 or here.closing():
                 return document
             try:
-                await asyncio.wait_for(news.wait(), min(left, BEAT))
+                async with asyncio.timeout(min(left, BEAT)):
+                    await news.wait()
             except TimeoutError:
                 continue
 

@@ -318,7 +318,8 @@ class Changes:
                         quiet = 0.0
                     continue
                 try:
-                    await asyncio.wait_for(news.wait(), BEAT)
+                    async with asyncio.timeout(BEAT):
+                        await news.wait()
                 except TimeoutError:
                     if self._here.closing():
                         return
