@@ -62,7 +62,7 @@ test-fast test test-long: export PYTHONDONTWRITEBYTECODE :=
 test-fast: setup ## the inner loop, under 3 minutes: what plays no whole servers and jobs; ends with what it left out
 	$(RUN_TESTS) -m "not long and not slow" $(PYTEST_ARGS)
 
-test: setup ## all tests that a build machine can run in about 20 minutes; ends with what it left out
+test: setup ## all tests that a build machine can run in 20 to 30 minutes; ends with what it left out
 	$(RUN_TESTS) -m "not long" $(PYTEST_ARGS)
 
 test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
