@@ -37,8 +37,9 @@ def test_it_ends_when_it_is_told_to_just_as_something_has_changed(monkeypatch: p
         vars(frame).update(title="", client=Client(), look=nothing, _news=lambda: nullcontext(news))
         frame.follow(nothing)
         task = asyncio.create_task(followed.pop())
-        while not news._waiters:  # type: ignore[attr-defined]
-            await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while not news._waiters:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
         news.set()
         task.cancel()
         await asyncio.wait([task], timeout=5)

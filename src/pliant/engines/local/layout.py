@@ -175,7 +175,7 @@ class Layout:
         missing = [path for path in (folder.path, *folder.path.parents[:2]) if not path.exists()]
         for path in reversed(missing):
             path.mkdir(exist_ok=True, mode=0o700)
-        for path in missing:  # once all are made: the disk has the others with the first
+        for path in missing:  # once all are made: the first sync writes the names of all
             sync(path.parent)
         return folder
 
