@@ -1,14 +1,17 @@
 """The quickstart's parts, in this process: data, network, pace, settings, checkpoint file."""
 
+import ctypes
 import hashlib
+import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pliant.engines.local.images import quickstart
-from pliant.engines.local.images.quickstart import checkpoint, network
+from pliant.engines.local.images.quickstart import checkpoint, memory, network
 from pliant.engines.local.images.quickstart.digits import TRAINING, Digits, uniform
 from pliant.engines.local.images.quickstart.pace import CPU_SHARE, Pace
 from pliant.engines.local.images.quickstart.settings import (
@@ -171,3 +174,12 @@ def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "missing", 0) is None
+
+
+def test_what_a_worker_says_of_its_memory_is_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers of a task write to one log; a line in two pieces meets another's."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, flush=lambda: None))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: 100))
+    memory.take(1, 2)
+    assert pieces == ["quickstart: worker 1/2 holds no GPU memory: cuInit says 100\n"]

@@ -366,4 +366,4 @@ def report_of(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    print(f"pliant.train: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"pliant.train: {text}\n")  # in one piece: the workers write to the same log

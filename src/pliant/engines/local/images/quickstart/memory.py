@@ -35,4 +35,4 @@ def take(rank: int, workers: int) -> None:
 
 
 def _say(rank: int, workers: int, text: str) -> None:
-    print(f"quickstart: worker {rank}/{workers} {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"quickstart: worker {rank}/{workers} {text}\n")  # print writes the end of a line apart

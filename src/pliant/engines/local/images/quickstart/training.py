@@ -163,4 +163,4 @@ def _print(line: str) -> None:
 
 
 def _complain(text: str) -> None:
-    print(f"quickstart: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"quickstart: {text}\n")
