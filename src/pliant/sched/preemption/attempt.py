@@ -1,8 +1,9 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import NamedTuple
 
 from pliant.model.machine import Placement
@@ -144,6 +145,18 @@ class Attempt:
         self.undo(mark)
         self.units += outcome[0]
         self.world.replay(outcome[1])
+
+    def cheapest(self, ways: Iterable[Callable[[], bool]], price: Callable[..., Cost]) -> Cost | None:
+        """Go the cheapest of several ways: its price; None, and nothing taken, if none leads there."""
+        mark, found, leads = self.checkpoint(), list[tuple[Cost, Outcome]](), False
+        for way in ways:
+            self.undo(mark)
+            if leads := way():
+                found.append((price(self.units[mark[1] :]), self.since(mark)))
+        cost, outcome = min(found, key=itemgetter(0), default=(None, ([], {})))
+        if not leads or outcome is not found[-1][1]:
+            self.show(mark, outcome)
+        return cost
 
     def losses(self) -> dict[str, list[Unit]]:
         """Its units by workload; workloads are in the order in which they lost their last one."""

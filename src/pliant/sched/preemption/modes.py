@@ -17,7 +17,6 @@ class Modes:
     def __init__(self, policy: Policy, prices: PriceCache, simulated: Simulated) -> None:
         self._policy = policy
         self._world = policy.world
-        self._effort = policy.grounds.effort
         self._prices = prices
         self._simulated = simulated
         self._each = len(policy.nodes.nodes) * len(policy.chunk.parts)  # refinements of one more attempt
@@ -87,7 +86,7 @@ class Modes:
         if self._policy.lacking() is not None:
             yield replace(mode, own_bound=True)
         for wid in self._others() if self._policy.in_turn else ():
-            if not self._effort.refine(self._each):
+            if not self._policy.grounds.effort.refine(self._each):
                 break
             yield replace(mode, first=wid)
 
@@ -96,13 +95,13 @@ class Modes:
         policy, few = self._policy, 0 < len(best.units) <= FEW
         least = len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu  # no more than is requested
         worth = few and not least and not policy.moves and policy.grounds.places.settings.refine
-        if not worth or self._effort.refinements < self._each:
+        if not worth or self._policy.grounds.effort.refinements < self._each:
             return best
         tried: set[SearchMode] = set()
         self._back()
         others = self._others()
         while mode := next((it for it in self._lighter(best, others) if it not in tried), None):
-            if not self._effort.refine(self._each):
+            if not self._policy.grounds.effort.refine(self._each):
                 break
             tried.add(mode)
             other = self._tried(mode)

@@ -37,7 +37,7 @@ class NodeEviction:
         """
         greedy = (False, True) if request.devices > 1 and self._entangled(node) else (False,)
         ways = [partial(self._cleared, node, request, broad) for broad in greedy]
-        return self._prices.cheapest(self._attempt, ways)
+        return self._attempt.cheapest(ways, self._prices.of)
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
         """What clear() would cost now; None if impossible.
@@ -132,9 +132,8 @@ class NodeEviction:
         if known is not None and known[0] is claim:
             return known[1]
         victim = self._policy.victim(key)
-        if victim is None or device.gpu.foreign or len(claim.shares) > 1:
-            return None
-        if not rigid(victim) or self._policy.safe(victim):
+        shared = device.gpu.foreign or len(claim.shares) > 1
+        if victim is None or shared or not rigid(victim) or self._policy.safe(victim):
             return None
         unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit

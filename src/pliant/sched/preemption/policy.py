@@ -213,27 +213,33 @@ class Policy:
         They are in the order in which workloads lost their last unit: each is justified once those before
         it are gone.
         """
-        world, now, winner = self.world, self.world.claim_of, self.chunk.workload.id
+        world, winner = self.world, self.chunk.workload.id
         for wid, mine in attempt.losses().items():
-            was = before(mine)
-            gone = {it: (old, new) for it, old in was.items() if (new := now(it)) is None or new != old}
-            if not gone:
-                continue
-            victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
-            kept = [(old, new) for old, new in gone.values() if new is not None]
-            lost = sum([old.gpu for old, _ in gone.values()]) - sum([new.gpu for _, new in kept])
-            steps = {unit.step for unit in mine if unit.again is None}
-            moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
-            verb = Verb.MOVE if moved else Verb.SHRINK
-            if Step.CORE in steps and (victim.background or (chunk and chunk.step is Step.CORE)):
-                verb = Verb.EVICT
-            if verb is Verb.MOVE and (lost <= 0 or Step.WANTED not in steps):
-                here = ", ".join(sorted({old.node for old, _ in gone.values()}))
-                there = ", ".join(sorted({new.node for _, new in kept}))
-                reason: Reason = Moved(workload_named(world, winner), here, there, lost)
-            elif victim.background or all(unit.step is Step.BONUS for unit in mine):
-                reason = self.shrunk(lost, victim.background)
-            else:
-                reason = self.reason(victim, lost, max([unit.priority for unit in mine]))
-            names = tuple(key[1] for key in sorted(gone))
-            yield Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)
+            now = [(key, old, world.claim_of(key)) for key, old in before(mine).items()]
+            gone = [change for change in now if change[1] != change[2]]
+            lost = sum(old.gpu - (0 if new is None else new.gpu) for _, old, new in gone)
+            if gone:
+                verb = self._verb(wid, mine, gone)
+                reason = self._why(wid, mine, gone, verb, lost)
+                names, gpu_after = tuple(key[1] for key, _, _ in sorted(gone)), world.gpu_of(wid)
+                yield Decision(verb, self.action, wid, names, gpu_after + lost, gpu_after, reason, winner)
+
+    def _verb(self, wid: str, units: list[Unit], gone: list[Change]) -> Verb:
+        core = any(unit.step is Step.CORE and not unit.again for unit in units)
+        chunk, background = self.world.need(wid).chunk, self.world.workloads[wid].background
+        if core and (background or (chunk and chunk.step is Step.CORE)):
+            return Verb.EVICT
+        kept = [(old, new) for _, old, new in gone if new is not None]
+        moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
+        return Verb.MOVE if moved else Verb.SHRINK
+
+    def _why(self, wid: str, units: list[Unit], gone: list[Change], verb: Verb, lost: int) -> Reason:
+        victim = self.world.workloads[wid]
+        wanted = any(unit.step is Step.WANTED and not unit.again for unit in units)
+        if verb is Verb.MOVE and (lost <= 0 or not wanted):
+            here = ", ".join(sorted({old.node for _, old, _ in gone}))
+            there = ", ".join(sorted({new.node for _, _, new in gone if new is not None}))
+            return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)
+        if victim.background or all(unit.step is Step.BONUS for unit in units):
+            return self.shrunk(lost, victim.background)
+        return self.reason(victim, lost, max(unit.priority for unit in units))

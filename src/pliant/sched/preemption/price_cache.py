@@ -4,12 +4,11 @@ The rule of the cache: its values are valid while the projects that lose keep th
 valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from operator import itemgetter
+from collections.abc import Collection
 
 from pliant.model.machine import Placement
 from pliant.model.workload import TaskKey
-from pliant.sched.preemption.attempt import Attempt, Cost, Estimate, Heaps, Outcome, Rank, Unit, UnitRank
+from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.world.chunks import Step, core_priority
@@ -66,9 +65,7 @@ class PriceCache:
 
     def _queue(self, project: str, turn: Turn) -> int:
         """The place of a project among those that lose, or of this portion among all that could be lost."""
-        if self._order is not None:
-            return self._order.place(project, turn)
-        return self._turns.get(project, 0)
+        return self._turns.get(project, 0) if self._order is None else self._order.place(project, turn)
 
     def rank(self, wid: str) -> Rank:
         """The victim that goes first when nothing else decides.
@@ -111,18 +108,6 @@ class PriceCache:
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
         return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
-
-    def cheapest(self, attempt: Attempt, ways: Iterable[Callable[[], bool]]) -> Cost | None:
-        """Go the cheapest of several ways: what it costs; None, and nothing taken, if none leads there."""
-        mark, found, leads = attempt.checkpoint(), list[tuple[Cost, Outcome]](), False
-        for way in ways:
-            attempt.undo(mark)
-            if leads := way():
-                found.append((self.of(attempt.units[mark[1] :]), attempt.since(mark)))
-        cost, outcome = min(found, key=itemgetter(0), default=(None, ([], {})))
-        if not leads or outcome is not found[-1][1]:
-            attempt.show(mark, outcome)
-        return cost
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""

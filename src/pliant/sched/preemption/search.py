@@ -157,7 +157,7 @@ class Simulation:
             for nodes in topology.bounds(self._world, cls, branch.within, branch, mine)
             if topology.holds(nodes, mine, empty=True) == len(mine)
         )
-        return self._prices.cheapest(self._attempt, ways) is not None
+        return self._attempt.cheapest(ways, self._prices.of) is not None
 
     def _served_inside(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
         bound, rest = topology.split(self._world, branch, parts)
