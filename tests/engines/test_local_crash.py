@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pliant.engines.local import living
+from pliant.engines.local import processes as looks
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.workload import Attempt, AttemptId
 from tests.engines.contract import A, B, place
@@ -242,6 +243,42 @@ def test_a_dead_supervisor_leaves_nothing(rig):
     kill(rig.supervisor_of(A))
     assert rig.end(A).lost  # the rig checks that nothing lives when it is said
     assert rig.begun(A) == 1
+
+
+def test_what_exec_started_ends_with_the_task(rig):
+    rig.open()
+    rig.run(A, rig.exits(0))
+    session = rig.engine.exec(A, ["sleep", "1000"], tty=False, stdin=False, rows=0, columns=0)
+    rig.finish(A)
+    assert rig.end(A).succeeded  # the rig checks that nothing lives when it is said
+    rig.until(lambda: session.exit_code() is not None, "the command has ended, too")
+
+
+def test_where_the_supervisor_saw_the_last_of_it_end_nobody_looks_at_every_process(rig, monkeypatch):
+    looked = []
+    monkeypatch.setattr(living, "SWEEP_SECONDS", 3600.0)
+    monkeypatch.setattr(looks, "environment", lambda pid: looked.append(pid) or b"")
+    rig.open()
+    looked.clear()
+    rig.run(A, rig.exits(0))
+    rig.finish(A)
+    rig.end(A)
+    assert not looked
+
+
+def test_what_copied_a_tasks_environment_ends_soon_after_it(rig, monkeypatch):
+    rig.open()
+    rig.run(A, rig.exits(0))
+    env = {**os.environ, "PLIANT_ATTEMPT": str(A), "PLIANT_ATTEMPT_DIR": str(rig.folder(A))}
+    stray = subprocess.Popen(["sleep", "1000"], env=env)
+    try:
+        monkeypatch.setattr(rig, "alive", lambda attempt: False)  # the end is told before the stray has ended
+        rig.finish(A)
+        rig.end(A)
+        assert stray.wait(SECONDS) == -signal.SIGKILL
+    finally:
+        stray.kill()
+        stray.wait(SECONDS)
 
 
 def test_supervisor_and_server_die_together(rig):

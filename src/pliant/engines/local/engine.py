@@ -265,7 +265,7 @@ class LocalEngine:
     ) -> LocalSession:
         """Raises ValueError if the attempt does not run here."""
         order = read_json(self._layout.folder(attempt) / "order.json")
-        with self._living.living(attempt) as lives:
+        with self._living.joining(attempt) as lives:
             if not lives or order is None:
                 raise ValueError(f"{attempt} is not running: commands run only inside a running task")
             env = self._attempts.sealed.of_attempt(attempt) or order.get("env", {})  # version 1 had it there

@@ -24,11 +24,12 @@ log = logging.getLogger(__name__)
 
 GPU_SAYS = "pliant-gpu: "  # how lines of the library begin that holds programs to their shares
 LOOK_SECONDS = 0.1  # between two looks for a supervisor that has not said who it is
+SWEEP_SECONDS = 1.0  # after an end, in which others join it, until one look for what copied an environment
 HUNG_SECONDS = 5.0  # after which the holder of a lock that does not say so is taken for a server that hangs
 
 
 class Living:
-    """All methods but `living`, `lives` and `close` run on the strand of the task: one at a time per task."""
+    """All methods but `joining`, `lives` and `close` run on the strand of the task, so one at a time."""
 
     def __init__(
         self,
@@ -50,6 +51,10 @@ class Living:
         # What lives, with its supervisor's pidfd, None until that is known. Adding to an attempt (exec)
         # needs the lock: once an attempt is taken out of here nothing joins it any more.
         self._live: dict[AttemptId, int | None] = {}
+        self._joined: set[AttemptId] = (
+            set()
+        )  # of what lives: commands were added that are not its supervisor's
+        self._unswept: set[AttemptId] = set()  # ended since the last look for strays
         self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
         self._watcher.after(COUNT_SECONDS, self._count_kills)
 
@@ -57,10 +62,12 @@ class Living:
         return attempt in self._live
 
     @contextmanager
-    def living(self, attempt: AttemptId) -> Iterator[bool]:
-        """Whether it lives; that does not change inside the block."""
+    def joining(self, attempt: AttemptId) -> Iterator[bool]:
+        """Whether it lives; what is added to it inside the block ends with it."""
         with self._lock:
-            yield attempt in self._live
+            if lives := attempt in self._live:
+                self._joined.add(attempt)
+            yield lives
 
     def _count_kills(self) -> None:
         self._kills.look()
@@ -190,15 +197,24 @@ class Living:
             self._launcher.end(attempt.__eq__, spare=spare, waiting=self.waiting)
 
     def finish(self, attempt: AttemptId) -> None:
-        """Nothing of it is to live any more: see to that, then report its end."""
+        """Nothing of it is to live any more: see to that, then report its end.
+
+        A supervisor that ends with 0 has seen the last of its descendants end, so nobody looks for them:
+        a look at each process of the machine takes milliseconds.
+        """
         self._halt("exited")
         with self._lock:
-            pidfd = self._live.pop(attempt, None)
+            pidfd, code = self._live.pop(attempt, None), None
+            joined = attempt in self._joined
+            self._joined.discard(attempt)
         if pidfd is not None:
-            reap(pidfd)
+            code = reap(pidfd)
             os.close(pidfd)
+        if code == 0 and not joined:
+            self._sweep_later(attempt)
+        else:
+            self._launcher.end(attempt.__eq__, waiting=self.waiting)
         folder = self._layout.folder(attempt)
-        self._launcher.end(attempt.__eq__, waiting=self.waiting)
         exit = folder.read_exit()
         error = self._errors.pop(attempt, "")
         if exit is None:
@@ -216,6 +232,20 @@ class Living:
         self.release(attempt)
         self.sink(AttemptEnded(attempt, exit))
         self._halt("reported")
+
+    def _sweep_later(self, attempt: AttemptId) -> None:
+        with self._lock:
+            first = not self._unswept
+            self._unswept.add(attempt)
+        if first:
+            self._watcher.after(SWEEP_SECONDS, partial(self._strands.submit, "strays", self._sweep))
+
+    def _sweep(self) -> None:
+        """End what carries the environment of an attempt that ended and descends from something else."""
+        with self._lock:
+            ended, self._unswept = self._unswept, set()
+        if count := self._launcher.end(ended.__contains__, waiting=self.waiting):
+            log.warning("ended %d processes that had copied the environment of a task that ended", count)
 
     def later(self, seconds: float, attempt: AttemptId, call: Callable[[], None]) -> None:
         """Call on the strand of its task."""

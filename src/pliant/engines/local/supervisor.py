@@ -92,9 +92,10 @@ def answered(answer: int) -> str:
     return text.decode(errors="replace").strip()
 
 
-def reap(pidfd: int) -> None:
-    """Collect the exit status if it is our own child that ended."""
+def reap(pidfd: int) -> int | None:
+    """Collect the exit code of a child of ours that has ended; None for another end or another process."""
     try:
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
-        return  # started by an earlier server
+        return None  # started by an earlier server
+    return found.si_status if found is not None and found.si_code == os.CLD_EXITED else None
