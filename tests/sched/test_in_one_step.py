@@ -94,7 +94,7 @@ def _next_alone(cycle, order, pool, seen, hopeless):
     """In the place of allocate._next(): all jobs are looked at by themselves."""
     job = order.pop()
     if job is not None:
-        cycle.positions.setdefault(job[0].workload.id, len(cycle.positions) + 1)
+        cycle.looked.setdefault(job[0].workload.id)
         seen.setdefault(id(order.row), allocate.Row(cycle, order.row, job[0], pool))
     return job
 

@@ -103,7 +103,7 @@ def test_equal_jobs_that_are_looked_at_together_have_the_turns_they_had_alone(se
     turns = [job[0].workload.id for job in iter(alone.pop, None)]
     order, together, longest = cycle.order(choice[1], rows), [], 0
     while (job := order.pop()) is not None:
-        alike = (job[0], *order.following())
+        alike = (job[0], *order.row[order.following()])
         together += [chunk.workload.id for chunk in alike]
         longest = max(longest, len(alike))
     assert together == turns and len(turns) == 40 and longest > 1

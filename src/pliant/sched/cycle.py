@@ -6,6 +6,7 @@ Actions that take from others serve all that waits in fair order; what they may 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
@@ -133,18 +134,21 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
                     order.push(following, cycle.adding(following, pool))
             else:
                 failed.add(equivalence)
-                alike = (chunk, *filter(world.asks, order.following()))
+                alike = (chunk, *filter(world.asks, order.row[order.following()]))
                 refusal = cycle.shares.refuse(chunk, pool, adding)
                 block = Block(chunk, pool, adding, refusal, equivalence)
-                cycle.block(choice, block, {it.workload.id: it for it in alike})
+                cycle.block(block, alike, [it.workload.id for it in alike])
+                cycle.failed(choice, equivalence, alike)
 
 
 def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:
     """What failed in this choice and is still wanted, if the action may do anything for it."""
-    for alike in cycle.failures.get(choice, {}).values():
-        first = next(filter(cycle.world.asks, alike.values()), None)
+    for parts in cycle.failures.get(choice, {}).values():
+        if len(parts) > 1:
+            parts[:] = [list({it.workload.id: it for it in chain.from_iterable(parts)}.values())]
+        first = next(filter(cycle.world.asks, parts[0]), None)
         if first is not None and policy_for(cycle, first, choice[1], cycle.adding(first, choice[1])):
-            yield sorted(filter(cycle.world.asks, alike.values()), key=job_key)
+            yield sorted(filter(cycle.world.asks, parts[0]), key=job_key)
 
 
 def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:

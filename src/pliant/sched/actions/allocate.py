@@ -43,19 +43,19 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
                 reserving.consider(chunk, pool, adding, hopeless[equivalence])
             row.block = Block(chunk, pool, adding, hopeless[equivalence], equivalence)
             failed.append(row)
-            _refuse(cycle, order, row, chunk)
+            _refuse(cycle, order, row, row.block, chunk)
         for row in failed:
-            assert row.block is not None
-            cycle.block(choice, row.block, row.refused)
+            cycle.failed(choice, row.equivalence, row.refused)
 
 
-def _refuse(cycle: Cycle, order: Order, row: "Row", chunk: Chunk) -> None:
+def _refuse(cycle: Cycle, order: Order, row: "Row", block: Block, chunk: Chunk) -> None:
     """This one, and those that are next and alike, get no place."""
-    row.refused[chunk.workload.id] = chunk
-    if following := order.following():
-        ids = [it.workload.id for it in following]
-        row.refused.update(zip(ids, following, strict=True))
-        cycle.looked_at(ids)
+    row.refused.append(chunk)
+    cycle.block(block, (chunk,), (chunk.workload.id,))
+    which = order.following()
+    if following := order.row[which]:
+        row.refused += following
+        cycle.block(block, following, cycle.world.ids_of(order.row)[which])
 
 
 class Row:
@@ -69,7 +69,7 @@ class Row:
     def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
         self.batch = batch
         self.block: Block | None = None  # why they got nothing, once one of them did not
-        self.refused: dict[str, Chunk] = {}  # all those, by workload
+        self.refused: list[Chunk] = []  # all those
         project = chunk.workload.project
         self.equivalence = cycle.equivalence(chunk, pool)
         self.bounded = cycle.shares.bounded(chunk, pool)
@@ -99,19 +99,19 @@ def _next(
     decides where they go: each is placed as it would be alone, but what follows from a place is told to its
     node when the next node is chosen, or the next job is of another kind.
     """
-    tasks, positions, blocked, series = cycle.world.tasks, cycle.positions, cycle.blocked, None
+    tasks, looked, series = cycle.world.tasks, cycle.looked, None
     names = ("",)  # of the last one's task: most are called alike
     try:
         while (job := order.pop()) is not None:
             chunk, adding = job
             workload = chunk.workload
             wid, batch = workload.id, order.row
-            positions.setdefault(wid, len(positions) + 1)
+            known = looked.setdefault(wid)
             row = seen.get(id(batch))
             if row is None:
                 row = seen[id(batch)] = Row(cycle, batch, chunk, pool)
             if row.block is not None:
-                _refuse(cycle, order, row, chunk)
+                _refuse(cycle, order, row, row.block, chunk)
                 continue
             if row.series is not series:
                 if series is not None:
@@ -136,8 +136,8 @@ def _next(
             if names[0] != key[1]:
                 names = (key[1],)
             cycle.record(Decision(PLACE, "allocate", wid, names, 0, gpu, placed))
-            if blocked:
-                blocked.pop(wid, None)
+            if known is not None:
+                looked[wid] = None
     finally:
         if series is not None:
             series.tell_node()

@@ -1,6 +1,6 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
@@ -63,9 +63,10 @@ class Cycle(Destinations):
         asking = partial(eligibility.pending, world, now=now)
         self.shares = Entitlement(world, settings.past_use, asking, self.choices)
         self.decisions: list[Decision] = []
-        self.blocked: dict[str, Block] = {}  # by workload: what it could not get
-        # What each choice could not give: equivalence -> workload -> what it asked for.
-        self.failures: dict[PoolChoice, dict[Equivalence, dict[str, Chunk]]] = {}
+        # By workload, in the order in which this cycle looked at them: what it could not get; None: nothing.
+        self.looked: dict[str, Block | None] = {}
+        # What each choice could not give, in parts; of a workload that is there twice the last chunk counts.
+        self.failures: dict[PoolChoice, dict[Equivalence, list[Sequence[Chunk]]]] = {}
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
         # A victim, until when (ms) it is safe, and whose setting says so.
         self.protected: dict[Equivalence, tuple[str, int, Guarantee]] = {}
@@ -75,7 +76,7 @@ class Cycle(Destinations):
         self.churn = Churn(world, now, settings)
         self.withheld: dict[Equivalence, str] = {}  # project whose budget keeps its work from being disturbed
         self.unentitled: set[Equivalence] = set()  # those whose project has all it is due
-        self.positions: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self.wake: int | None = None
         self.effort = Effort(settings.search_steps, REFINEMENTS)
         self.grounds = Grounds(self, self.shares, self.churn, now, self.effort)
@@ -282,12 +283,11 @@ class Cycle(Destinations):
         """A priority with what the workload has won by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
-    def looked_at(self, looked: Iterable[str]) -> None:
-        """Number workloads in the order in which this cycle looks at them."""
-        positions = self.positions
-        if not positions.keys().isdisjoint(looked):  # in several pools
-            looked = [wid for wid in looked if wid not in positions]
-        positions.update(zip(looked, count(len(positions) + 1), strict=False))
+    def positions(self) -> Mapping[str, int]:
+        """Of the workloads that this cycle has looked at, in that order, from 1."""
+        if len(self._positions) < len(self.looked):  # none is ever taken out
+            self._positions = dict(zip(self.looked, count(1), strict=False))
+        return self._positions
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):
@@ -315,7 +315,8 @@ class Cycle(Destinations):
             asks = sum(group.request.devices * group.wanted for group in workload.groups)
             grown = Grown(after - before, where, asks * 1000)
             self.record(Decision(Verb.GROW, action, workload.id, tasks, before, after, grown))
-        self.blocked.pop(workload.id, None)
+        if self.looked.get(workload.id) is not None:
+            self.looked[workload.id] = None
 
     def named(self, project: str) -> Named:
         found = self._named.get(project)
@@ -328,25 +329,26 @@ class Cycle(Destinations):
         quota = self.shares.standing(pool)[project].deserved.gpu
         return -1 if quota >= INFINITE else quota
 
-    def block(self, choice: PoolChoice, block: Block, alike: dict[str, Chunk]) -> None:
-        """Remember that these got nothing, and why: of several pools the one in which they came farthest.
+    def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Sequence[Chunk]) -> None:
+        """Remember what a choice could not give."""
+        self.failures.setdefault(choice, {}).setdefault(equivalence, []).append(alike)
 
-        `alike`: by workload; it is kept.
+    def block(self, block: Block, alike: Sequence[Chunk], ids: Sequence[str]) -> None:
+        """Remember why these got nothing: of several pools the one in which they came farthest.
+
+        `ids`: of their workloads.
         """
-        failures = self.failures.setdefault(choice, {}).setdefault(block.equivalence, alike)
-        if failures is not alike:
-            failures.update(alike)
-        blocked = self.blocked
-        if blocked.keys().isdisjoint(alike):
-            blocked.update(dict.fromkeys(alike, block))
+        looked = self.looked
+        if looked.keys().isdisjoint(ids):
+            looked.update(dict.fromkeys(ids, block))
             return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for wid, chunk in alike.items():
-            known = blocked.get(wid)
+        for wid, chunk in zip(ids, alike, strict=True):
+            known = looked.get(wid)
             if known is not None and known is kept:
                 continue
             if known is None or not _same(known.chunk, chunk) or self._more_hope(block, known):
-                blocked[wid] = block
+                looked[wid] = block
             else:
                 kept = known
 

@@ -1,6 +1,6 @@
 """Reservation: what gets free is kept for a large gang that waits; others may use it only until it starts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ class Reserving:
     """At most one reservation in each pool, recreated in each cycle. Off unless it is set."""
 
     def __init__(
-        self, places: Destinations, shares: Entitlement, now: int, positions: Mapping[str, int]
+        self, places: Destinations, shares: Entitlement, now: int, positions: Callable[[], Mapping[str, int]]
     ) -> None:
         """`positions`: in which order this cycle has looked at workloads so far."""
         self._places_of = places
@@ -166,8 +166,8 @@ class Reserving:
     @contextmanager
     def seen_by(self, chunk: Chunk, pool: str) -> Iterator[None]:
         """What is kept is free for the gang itself and for those before it in the order."""
-        made, turns = self._made.get(pool), self._positions
-        wid = chunk.workload.id
+        made = self._made.get(pool)
+        wid, turns = chunk.workload.id, self._positions() if made is not None else {}
         last = len(turns) + 1
         if made is None or turns.get(wid, last) > turns.get(made.chunk.workload.id, last):
             yield

@@ -1,7 +1,8 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
 from dataclasses import replace
-from itertools import filterfalse
+from itertools import compress, filterfalse, islice, repeat
+from operator import is_, is_not
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -49,38 +50,39 @@ from pliant.sched.world.queue_tree import NOTHING
 
 def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
-    world, blocked = cycle.world, cycle.blocked
-    known: dict[Equivalence, Reason] = {}
-    reasons: dict[int, Reason] = {}  # by id of the block: many share one
-    which = list(map(id, blocked.values()))
-    for at, block in dict(zip(which, blocked.values(), strict=True)).items():
-        reason = known.get(block.equivalence)
-        if reason is None:
-            reason = known[block.equivalence] = explain(cycle, reserving, block)
-        reasons[at] = reason
-    found = dict(zip(blocked, map(reasons.__getitem__, which), strict=True))
+    world, looked = cycle.world, cycle.looked
+    blocks, known, reasons = list(looked.values()), dict[Equivalence, Reason](), dict[int, Reason | None]()
+    for block in compress(blocks, [*map(is_not, blocks, islice(blocks, 1, None)), True]):  # many share one
+        if block is not None and block.equivalence not in known:
+            known[block.equivalence] = explain(cycle, reserving, block)
+        reasons[id(block)] = known[block.equivalence] if block is not None else None
+    found: dict[str, Reason] = {}  # instead of those of their blocks
     for wid, until in cycle.delays.items():
-        if wid in blocked:
-            asked, delay = blocked[wid].adding.gpu, world.workloads[wid].preemption_delay
-            found[wid] = PreemptionDelay(asked, delay, until)
+        if (block := looked.get(wid)) is not None:
+            found[wid] = PreemptionDelay(block.adding.gpu, world.workloads[wid].preemption_delay, until)
     for wid, key in cycle.resting.items():
         row = world.tasks[key]
         found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
     for wid, key in outcome.held_back.items():
-        if wid not in found:
+        if wid not in found and looked.get(wid) is None:
             found[wid] = _release(cycle, key)
     for wid, key in outcome.apart.items():
-        if wid not in found:
+        if wid not in found and looked.get(wid) is None:
             found[wid] = _gang(cycle, key)
     unseen: dict[Equivalence, Reason] = {}
-    for wid in sorted(filterfalse(found.__contains__, world.now_in(WANTING))):
+    wanting = world.now_in(WANTING)
+    rest = list(filterfalse(looked.__contains__, wanting))
+    if None in reasons.values():
+        rest += filter(set(compress(looked, map(is_, blocks, repeat(None)))).__contains__, wanting)
+    for wid in sorted(filterfalse(found.__contains__, rest)):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
     for wid in sorted(wid for wid in world.now_in(ELASTIC) if world.workloads[wid].background):
-        if wid not in found and next_chunk(world, world.workloads[wid]) is not None:
+        has = wid in found or looked.get(wid) is not None
+        if not has and next_chunk(world, world.workloads[wid]) is not None:
             found[wid] = _background(cycle, reserving, world.workloads[wid])
     for wid, reason in sorted(world.flaws.items()):
         held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
@@ -89,9 +91,12 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
-    seen = filter(found.__contains__, cycle.positions)  # they are in their order
-    order = (*seen, *sorted(filterfalse(cycle.positions.__contains__, found)))
-    return Verdicts.of_each(order, list(map(found.__getitem__, order)))
+    why = list(map(reasons.__getitem__, map(id, blocks)))  # of those that were looked at, in that order
+    for wid in filter(looked.__contains__, found):
+        why[cycle.positions()[wid] - 1] = found[wid]
+    last = sorted(filterfalse(looked.__contains__, found))
+    order = [*compress(looked, why), *last]
+    return Verdicts.of_each(order, [*filter(None, why), *map(found.__getitem__, last)])
 
 
 def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:

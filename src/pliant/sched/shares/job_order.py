@@ -139,18 +139,18 @@ class Order:
         self._tried, self.row, self._asked, self._version = queue, row, adding, version
         return row[at], adding
 
-    def following(self) -> Batch:
-        """All that would be popped next and are alike the last job, if that got nothing: as if popped."""
+    def following(self) -> slice:
+        """What of `row` comes next and is like the last job, which got nothing: it counts as popped."""
         queue = self._tried
         if queue is None or not queue.jobs or queue.jobs[0][2] is not self.row:
-            return ()
+            return slice(0)
         if self._version != self._world.version:
-            return ()
+            return slice(0)
         _, at, row, _ = queue.jobs[0]
         rival = min(queue.jobs[1:3], default=None)
         end = len(row) if rival is None else bisect_left(row, rival[0], at, key=job_key)
         self._advance(queue, end)
-        return row[at:end]
+        return slice(at, end)
 
     def _advance(self, project: Queue, at: int) -> None:
         """Of the row that is first in a project's heap, let what comes before `at` be gone."""

@@ -55,13 +55,14 @@ taken to pieces and made again wherever it is kept.
 class Peers:
     """Wanting workloads of one key, with their chunks."""
 
-    __slots__ = ("chunks", "key", "moved", "row")
+    __slots__ = ("chunks", "ids", "key", "moved", "row")
 
     def __init__(self, key: RequestKey) -> None:
         self.key = key
         self.chunks: dict[str, Chunk] = {}
         self.row: Sequence[Chunk] | None = None  # in the order in which they were when it was asked for
         self.moved: list[tuple[Chunk, bool]] = []  # since then: (which, whether it came)
+        self.ids: list[str] = []  # of the workloads of the row, once they were asked for
 
     def note(self, chunk: Chunk, came: bool) -> None:
         """This one has come, or goes."""
@@ -73,9 +74,9 @@ class Peers:
     def ordered(self, order: Callable[[Chunk], JobKey]) -> Sequence[Chunk]:
         """The chunks in order: the same until one has come or gone."""
         if self.row is None:
-            self.row = sorted(self.chunks.values(), key=order)
+            self.row, self.ids = sorted(self.chunks.values(), key=order), []
         elif self.moved:  # another list: who holds the old one still goes through it
-            self.row = _moved(self.row, self.moved, order)
+            self.row, self.ids = _moved(self.row, self.moved, order), []
         self.moved = []
         return self.row
 
@@ -171,6 +172,15 @@ class Membership:
         """The chunks of each key in order, the same each time until one of the key has changed."""
         for peers in self._peers.values():
             yield peers.ordered(order)
+
+    def ids_of(self, row: Sequence[Chunk]) -> Sequence[str]:
+        """Of the workloads of a row."""
+        peers = self._among.get(row[0].workload.id)
+        if peers is None or peers.row is not row:
+            return [chunk.workload.id for chunk in row]
+        if not peers.ids:
+            peers.ids = [chunk.workload.id for chunk in row]
+        return peers.ids
 
     def lowest_priority(self, project: str, workloads: Mapping[str, Workload]) -> int | None:
         """Of the groups of workloads of a project that hold anything and may lose some of it."""

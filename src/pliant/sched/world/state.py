@@ -44,7 +44,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
-        self.rows_alike, self.lowest_priority = sets.rows, sets.lowest_priority
+        self.rows_alike, self.ids_of, self.lowest_priority = sets.rows, sets.ids_of, sets.lowest_priority
         self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
