@@ -16,13 +16,15 @@ from typing import Any, NoReturn
 import pytest
 
 ALLOWED = frozenset({"no GPU", "no kubelet"})  # what a build machine may lack
-BY_MARK = {"long": "make test-long", "slow": "make test"}
+BY_MARK = {"long": "make test-long", "slow": "make test", "kubernetes": "make test-kubernetes"}
 """Marker of tests that some runs leave out for their length -> what runs them."""
 
-SLOW = frozenset(
-    {"benchmarks", "box", "console", "crash", "e2e", "images", "kubernetes", "openid", "runai_names", "train"}
-)
-"""Folders of tests/ whose tests play whole servers and jobs: each of them carries the marker `slow`."""
+WHOLE = {
+    "slow": {"benchmarks", "box", "console", "crash", "e2e", "images", "openid", "runai_names", "train"},
+    "kubernetes": {"kubernetes"},
+}
+"""By marker the folders of tests/ whose tests all carry it, because they play whole servers and jobs. A run
+that leaves them out does not read them: that is a third of what each process reads."""
 
 TESTS = Path(__file__).parents[1]
 
@@ -48,16 +50,16 @@ def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A folder that is left out whole is not read: that is a third of what each process reads."""
-    whole = collection_path.parent == TESTS and collection_path.name in SLOW
-    return True if whole and "not slow" in config.option.markexpr else None
+    name = collection_path.name if collection_path.parent == TESTS else ""
+    return True if any(name in folders for _, folders in _whole(config)) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers decide what is left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SLOW:
-            item.add_marker("slow")
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        for mark in [mark for mark, folders in WHOLE.items() if folder in folders]:
+            item.add_marker(mark)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -94,8 +96,10 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
     writer = config.get_terminal_writer()
     writer.line()
-    if "not slow" in config.option.markexpr and config.rootpath == TESTS.parent:
-        writer.line(f"left out: all of tests/{{{','.join(sorted(SLOW))}}}: run `{BY_MARK['slow']}`")
+    for mark, folders in _whole(config) if config.rootpath == TESTS.parent else ():
+        names = ",".join(sorted(folders))
+        named = f"{{{names}}}" if len(folders) > 1 else names
+        writer.line(f"left out: all of tests/{named}: run `{BY_MARK[mark]}`")
     for mark, number in sorted(left.items()):
         writer.line(f"left out: {mark} tests ({_tests(number)}): run `{BY_MARK[mark]}`")
     for (reason, hint), number in sorted(gaps.items()):
@@ -105,6 +109,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     failed = count["failed"] + count["error"]
     writer.line(f"{count['passed']} passed, {failed} failed, {count['skipped']} skipped")
     return result
+
+
+def _whole(config: pytest.Config) -> list[tuple[str, set[str]]]:
+    """Markers of folders that a run leaves out, with the folders."""
+    return [(mark, folders) for mark, folders in WHOLE.items() if f"not {mark}" in config.option.markexpr]
 
 
 def _tests(number: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.gaps import SLOW, TESTS, pytest_ignore_collect
+from tests.house.gaps import TESTS, WHOLE, pytest_ignore_collect
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
@@ -16,7 +16,9 @@ HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
 def run_inner(folder: Path, body: str, *more: str, strict: bool = False) -> tuple[int, list[str]]:
     """Runs body as a test file of its own; returns the exit status and the lines of output."""
     (folder / "test_inner.py").write_text(HEAD + body)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: minutes\n    slow: seconds\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    long: minutes\n    slow: seconds\n    kubernetes: more\n"
+    )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; what is needed is named
     command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", FAST, *more, "."]
@@ -24,7 +26,7 @@ def run_inner(folder: Path, body: str, *more: str, strict: bool = False) -> tupl
     return done.returncode, done.stdout.splitlines()
 
 
-FAST = "not long and not slow"  # as `make test-fast` chooses
+FAST = "not long and not slow and not kubernetes"  # as `make test-fast` chooses
 TWO = ("-p", "xdist", "-n", "2")  # processes, as `make test` has them
 
 
@@ -81,7 +83,8 @@ def test_a_folder_that_is_left_out_whole_is_not_read(
         monkeypatch.setattr(pytestconfig.option, "markexpr", chosen)
         return {it.name for it in TESTS.iterdir() if pytest_ignore_collect(it, pytestconfig)}
 
-    assert unread(FAST) == SLOW
+    assert unread(FAST) == WHOLE["slow"] | WHOLE["kubernetes"]
+    assert unread("not long and not kubernetes") == {"kubernetes"}, "as `make test` chooses"
     assert unread("not long") == set()
 
 
