@@ -130,7 +130,8 @@ def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, wh
         return
     rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is asked to end")
     told = [sum(gpu.foreign for gpu in node.gpus) for node in nodes(rig)]
-    assert set(told) == {1}, "its GPU is not free at any time"
+    free = told[0] == 0 or (set(told) != {1} and rig.alive(A))  # its grace may be over by now
+    assert not free, f"its GPU is not free as long as it lives: {rig.seen}"
     rig.destroy(A)
     assert rig.end(A).lost
     rig.until(lambda: not any(gpu.foreign for gpu in nodes(rig)[-1].gpus), "now it is")
