@@ -51,9 +51,7 @@ class Living:
         # What lives, with its supervisor's pidfd, None until that is known. Adding to an attempt (exec)
         # needs the lock: once an attempt is taken out of here nothing joins it any more.
         self._live: dict[AttemptId, int | None] = {}
-        self._joined: set[AttemptId] = (
-            set()
-        )  # of what lives: commands were added that are not its supervisor's
+        self._joined: set[AttemptId] = set()  # live ones that got commands, which no supervisor reaps
         self._unswept: set[AttemptId] = set()  # ended since the last look for strays
         self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
         self._watcher.after(COUNT_SECONDS, self._count_kills)
