@@ -65,7 +65,7 @@ test-fast: setup ## the inner loop, under 3 minutes: what plays no whole servers
 test: setup ## all tests that a build machine can run in 15 to 25 minutes; ends with what it left out
 	$(RUN_TESTS) -m "not long and not kubernetes" $(PYTEST_ARGS)
 
-test-kubernetes: setup ## the engine for Kubernetes on a real control plane, which is built once: 8 minutes, then 7
+test-kubernetes: setup ## the engine for Kubernetes on a real control plane, which is built once: 8 minutes, then 10
 	PYTHON=$(abspath $(BIN))/python tests/kubernetes/setup
 	$(RUN_TESTS) -m "not long" tests/kubernetes $(PYTEST_ARGS)
 
