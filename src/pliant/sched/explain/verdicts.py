@@ -1,8 +1,8 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
 from dataclasses import replace
-from itertools import compress, filterfalse, islice
-from operator import is_not
+from itertools import compress, filterfalse, islice, repeat
+from operator import is_, is_not
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -50,7 +50,12 @@ from pliant.sched.world.queue_tree import NOTHING
 
 def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
-    world, looked, why = cycle.world, cycle.looked, _of_blocks(cycle, reserving)
+    world, looked = cycle.world, cycle.looked
+    blocks, known, reasons = list(looked.values()), dict[Equivalence, Reason](), dict[int, Reason | None]()
+    for block in compress(blocks, [*map(is_not, blocks, islice(blocks, 1, None)), True]):  # many share one
+        if block is not None and block.equivalence not in known:
+            known[block.equivalence] = explain(cycle, reserving, block)
+        reasons[id(block)] = known[block.equivalence] if block is not None else None
     found: dict[str, Reason] = {}  # instead of those of their blocks
     for wid, until in cycle.delays.items():
         if (block := looked.get(wid)) is not None:
@@ -67,9 +72,8 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     unseen: dict[Equivalence, Reason] = {}
     wanting = world.now_in(WANTING)
     rest = list(filterfalse(looked.__contains__, wanting))
-    if not all(why):
-        placed = {wid for wid, reason in zip(looked, why, strict=True) if reason is None}
-        rest += filter(placed.__contains__, wanting)
+    if None in reasons.values():
+        rest += filter(set(compress(looked, map(is_, blocks, repeat(None)))).__contains__, wanting)
     for wid in sorted(filterfalse(found.__contains__, rest)):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
@@ -87,22 +91,12 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
+    why = list(map(reasons.__getitem__, map(id, blocks)))  # of those that were looked at, in that order
     for wid in filter(looked.__contains__, found):
         why[cycle.positions()[wid] - 1] = found[wid]
     last = sorted(filterfalse(looked.__contains__, found))
     order = [*compress(looked, why), *last]
     return Verdicts.of_each(order, [*filter(None, why), *map(found.__getitem__, last)])
-
-
-def _of_blocks(cycle: Cycle, reserving: Reserving) -> list[Reason | None]:
-    """Why each workload that was looked at got nothing, in that order; None: it got what it asked for."""
-    blocks, known = list(cycle.looked.values()), dict[Equivalence, Reason]()
-    reasons: dict[int, Reason | None] = {}  # by id of the block
-    for block in compress(blocks, [*map(is_not, blocks, islice(blocks, 1, None)), True]):  # many share one
-        if block is not None and block.equivalence not in known:
-            known[block.equivalence] = explain(cycle, reserving, block)
-        reasons[id(block)] = known[block.equivalence] if block is not None else None
-    return list(map(reasons.__getitem__, map(id, blocks)))
 
 
 def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
