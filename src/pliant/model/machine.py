@@ -119,6 +119,20 @@ class Placement:
         return tuple(share.gpu for share in self.shares)
 
 
+def larger(one: Placement | None, other: Placement | None) -> Placement | None:
+    """Of each device, of cores and of memory the larger of two amounts on one node."""
+    if one is None or other is None:
+        return one or other
+    shares = {share.gpu: share for share in one.shares}
+    for share in other.shares:
+        if (same := shares.get(share.gpu)) is not None:
+            portion, memory = max(share.portion, same.portion), max(share.memory, same.memory)
+            share = Share(share.gpu, portion, memory, share.owner)
+        shares[share.gpu] = share
+    cpu, memory = max(one.cpu, other.cpu), max(one.memory, other.memory)
+    return Placement(one.node, tuple(shares.values()), cpu, memory)
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """What one server manages."""

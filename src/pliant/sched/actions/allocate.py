@@ -50,8 +50,13 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
 
 def _refuse(cycle: Cycle, order: Order, row: "Row", block: Block, chunk: Chunk) -> None:
     """This one, and those that are next and alike, get no place."""
+    looked, wid = cycle.looked, chunk.workload.id
     row.refused.append(chunk)
-    cycle.block(block, (chunk,), (chunk.workload.id,))
+    known = looked.get(wid)
+    if known is None or (known is not row.kept and cycle.counts_more(block, known, chunk)):
+        looked[wid] = block
+    else:
+        row.kept = known
     which = order.following()
     if following := order.row[which]:
         row.refused += following
@@ -62,13 +67,14 @@ class Row:
     """What the jobs of a batch have in common."""
 
     __slots__ = (
-        "batch", "block", "bounded", "chain", "equivalence", "gpu", "named", "quota", "refused", "series",
-        "tally",
+        "batch", "block", "bounded", "chain", "equivalence", "gpu", "kept", "named", "quota", "refused",
+        "series", "tally",
     )  # fmt: skip
 
     def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
         self.batch = batch
         self.block: Block | None = None  # why they got nothing, once one of them did not
+        self.kept: Block | None = None  # of an earlier look, and counts more: it stays for those that have it
         self.refused: list[Chunk] = []  # all those
         project = chunk.workload.project
         self.equivalence = cycle.equivalence(chunk, pool)

@@ -345,12 +345,14 @@ class Cycle(Destinations):
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
         for wid, chunk in zip(ids, alike, strict=True):
             known = looked.get(wid)
-            if known is not None and known is kept:
-                continue
-            if known is None or not _same(known.chunk, chunk) or self._more_hope(block, known):
-                looked[wid] = block
-            else:
+            if known is not None and (known is kept or not self.counts_more(block, known, chunk)):
                 kept = known
+            else:
+                looked[wid] = block
+
+    def counts_more(self, block: Block, known: Block, chunk: Chunk) -> bool:
+        """True if of two reasons this one tells why a workload waits, which asks for this chunk now."""
+        return not _same(known.chunk, chunk) or self._more_hope(block, known)
 
     def _more_hope(self, one: Block, other: Block) -> bool:
         if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from pliant.sched.preemption.attempt import FEW, Attempt, Obstacles, SearchMode
 from pliant.sched.preemption.policy import Policy
@@ -59,8 +60,7 @@ class Modes:
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:
             last = max(waited_for, key=lambda wid: (met.spared[wid], wid))
-            rule = self._policy.guarantee(self._world.workloads[last])
-            met.protected = last, met.spared[last], rule
+            met.protected = last, met.spared[last], self._policy.guarantee(self._world.workloads[last])
             met.wake = min(met.spared.values())  # another, equally good one may be free to go earlier
         return bool(waited_for)
 
@@ -131,11 +131,6 @@ class Modes:
         loose |= {wid for wid in world.stretched if world.need(wid).bonus_gpu}
         if self._policy.in_turn and any(world.workloads[wid].project != own.project for wid in loose):
             return {}
-        found = sorted(
-            (-gpu, self._prices.rank(wid), wid)
-            for project, holders in world.holders.items()
-            if project in world.projects
-            for wid in holders
-            if wid != own.id and (gpu := world.gpu_of(wid))
-        )
-        return {wid: -gpu for gpu, _, wid in found}
+        holders = chain(*(it for project, it in world.holders.items() if project in world.projects))
+        found = [(-world.gpu_of(wid), self._prices.rank(wid), wid) for wid in holders if wid != own.id]
+        return {wid: -gpu for gpu, _, wid in sorted(found) if gpu}

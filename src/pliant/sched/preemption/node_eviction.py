@@ -107,10 +107,9 @@ class NodeEviction:
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
-        keys = [key for key, claim in self._world.claims_on(node) if claim.cpu or claim.memory]
-        units = [(key, unit) for key in keys if (unit := self._policy.unit(self._attempt, key, None))]
-        units.sort(key=lambda entry: (self._prices.of(entry[1:]), entry[0]))
-        return [unit for _, unit in units[:1]]
+        claims = sorted(self._world.claims_on(node), key=itemgetter(0))
+        units = [self._policy.unit(self._attempt, key, None) for key, it in claims if it.cpu or it.memory]
+        return sorted(filter(None, units), key=lambda unit: self._prices.of((unit,)))[:1]
 
     # ------------------------------------------------------------------ a victim of its own on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
@@ -118,9 +117,13 @@ class NodeEviction:
         policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
         if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
             return None
-        taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
-        entries = [entry for device in taken if (entry := self._only(device)) is not None]
-        return sorted(entries) if len(entries) == len(taken) else None
+        stamp, found = self._prices.simple.get(node.row.name, (-1, None))
+        if stamp != node.stamp:
+            taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
+            entries = [entry for device in taken if (entry := self._only(device)) is not None]
+            found = sorted(entries) if len(entries) == len(taken) else None
+            self._prices.simple[node.row.name] = node.stamp, found
+        return found
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""

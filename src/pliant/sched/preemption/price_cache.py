@@ -34,6 +34,7 @@ class PriceCache:
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, tuple[Rank, bool]] = {}  # what _ranked() has answered
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
+        self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # by node: its stamp, all of them
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
         self._turns = self._turns_now()

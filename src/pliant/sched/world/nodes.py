@@ -5,12 +5,11 @@ it carries: a device whose held is within its size can start everything that cla
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
 from pliant.model.affinity import Effect
-from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share
+from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share, larger
 from pliant.model.quantity import GPU
 from pliant.model.workload import TaskKey
 
@@ -42,6 +41,10 @@ class Device:
         if self._whole is None:
             self._whole = Share(self.gpu.uuid, GPU, self.gpu.memory)
         return self._whole
+
+    def is_whole(self, share: Share) -> bool:
+        """True if that is what whole() says."""
+        return share.portion == GPU and share.memory == self.gpu.memory and not share.owner
 
     @property
     def releasing(self) -> int:
@@ -301,7 +304,7 @@ class NodeState:
                 self.tasks[key] = None
             else:
                 self.tasks.pop(key, None)
-        known, devices = True, self.devices
+        known, devices, alone = True, self.devices, 0 if sign > 0 else 1
         for share in place.shares:
             device = devices.get(share.gpu)
             if device is None:
@@ -309,6 +312,16 @@ class NodeState:
                 continue
             portion, memory = sign * share.portion, sign * share.memory
             ours = not device.gpu.foreign
+            if carried:
+                device.carried += portion
+                device.carried_memory += memory
+            if claimed and held and len(device.tasks) == alone and device.is_whole(share):
+                device.fill(key if sign > 0 else None)
+                if ours:
+                    self.room -= portion
+                    self.free -= sign
+                    self.idle -= sign
+                continue
             if claimed:
                 was, other = device.claimed, device.claimed_memory
                 now, more = was + portion, other + memory
@@ -319,9 +332,6 @@ class NodeState:
                 if ours:
                     self.room -= portion
                     self.free += (not (now or more)) - (not (was or other))
-            if carried:
-                device.carried += portion
-                device.carried_memory += memory
             if held:
                 if sign > 0:
                     device.tasks[key] = None
@@ -338,7 +348,7 @@ class NodeState:
         """Add or remove what a task claims and what else it carries."""
         known = claim is None or self._shift(key, claim, sign, True, False, False)
         known = (carry is None or self._shift(key, carry, sign, False, True, False)) and known
-        held = _larger(claim, carry)
+        held = larger(claim, carry)
         return (held is None or self._shift(key, held, sign, False, False, True)) and known
 
     def _changed(self, room: int) -> None:
@@ -383,17 +393,3 @@ def _shared(sums: dict[str, int], owner: str, was: int, now: int) -> dict[str, i
     if not found[owner]:
         del found[owner]
     return found
-
-
-def _larger(one: Placement | None, other: Placement | None) -> Placement | None:
-    """Of each device, of cores and of memory the larger of two amounts on one node."""
-    if one is None or other is None:
-        return one or other
-    shares = {share.gpu: share for share in one.shares}
-    for share in other.shares:
-        if (same := shares.get(share.gpu)) is not None:
-            portion, memory = max(share.portion, same.portion), max(share.memory, same.memory)
-            share = replace(share, portion=portion, memory=memory)
-        shares[share.gpu] = share
-    cpu, memory = max(one.cpu, other.cpu), max(one.memory, other.memory)
-    return Placement(one.node, tuple(shares.values()), cpu, memory)
