@@ -1,0 +1,110 @@
+"""What a node says of its devices is the sum over its tasks, however they came, changed and went."""
+
+from operator import attrgetter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pliant.model.machine import Gpu, Node, Placement, Share, larger
+from pliant.model.quantity import GPU
+from pliant.sched.world.nodes import NodeState
+
+MEMORY = 80
+GPUS = (
+    Gpu("a", 0, MEMORY),
+    Gpu("b", 1, MEMORY),
+    Gpu("unknown-size", 2, 0),
+    Gpu("foreign", 3, MEMORY, foreign=True),
+)
+SHARES = (
+    (GPU, MEMORY, ""),  # all of a device
+    (GPU, MEMORY, "me"),  # so much memory of a device as it has
+    (500, MEMORY // 2, "me"),
+    (500, 0, ""),  # of a device whose size nobody knows
+    (GPU, 0, ""),
+)
+PLACES = st.none() | st.builds(
+    lambda gpus, kind, cpu: Placement("n", tuple(Share(gpu.uuid, *kind) for gpu in gpus), cpu, cpu),
+    st.lists(st.sampled_from(GPUS), max_size=2, unique=True),
+    st.sampled_from(SHARES),
+    st.integers(0, 2),
+)
+TASKS = tuple(("w", f"task-{at}") for at in range(3))
+
+
+def by_owner(places: list[Placement], uuid: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for share in (share for place in places for share in place.shares if share.gpu == uuid):
+        found[share.owner] = found.get(share.owner, 0) + share.portion
+    return found
+
+
+def summed(have: dict[tuple[str, str], tuple[Placement | None, Placement | None]]) -> tuple[object, ...]:
+    """All that a node with these tasks (claim, carry) should say."""
+    claims = [claim for claim, _ in have.values() if claim is not None]
+    carried = [carry for _, carry in have.values() if carry is not None]
+    held = [place for pair in have.values() if (place := larger(*pair)) is not None]
+    devices = []
+    for gpu in GPUS:
+        sums = []
+        for places in (claims, carried, held):
+            shares = [it for place in places for it in place.shares if it.gpu == gpu.uuid]
+            sums += [sum(it.portion for it in shares), sum(it.memory for it in shares)]
+        devices.append((*sums, by_owner(claims, gpu.uuid), by_owner(held, gpu.uuid)))
+    usable = [it for gpu, it in zip(GPUS, devices, strict=True) if not gpu.foreign]
+    return (
+        devices,
+        sum(not (it[0] or it[1]) for it in usable),
+        sum(not (it[4] or it[5]) for it in usable),
+        sum(GPU - it[0] for it in usable),
+        sum(0 < it[0] < GPU for it in devices),
+        [sum(place.cpu for place in places) for places in (claims, carried, held)],
+    )
+
+
+def said(node: NodeState) -> tuple[object, ...]:
+    sums = attrgetter(
+        "claimed",
+        "claimed_memory",
+        "carried",
+        "carried_memory",
+        "held",
+        "held_memory",
+        "claimed_by",
+        "held_by",
+    )
+    devices = list(map(sums, node.devices.values()))
+    cores = [node.claimed_cpu, node.carried_cpu, node.held_cpu]
+    return devices, node.free, node.idle, node.room, node.partly, cores
+
+
+@given(st.lists(st.tuples(st.sampled_from(TASKS), PLACES, PLACES, st.booleans()), max_size=8))
+def test_a_node_is_the_sum_of_its_tasks(steps):
+    node, have = NodeState(Node("n", gpus=GPUS, cpu=10, memory=10), "default"), {}
+    for key, claim, carry, anew in steps:
+        was_claim, was_carry = have.get(key, (None, None))
+        if anew:  # its row is another
+            node.account(key, was_claim, was_carry, -1)
+            node.account(key, claim, carry, 1)
+            have[key] = claim, carry
+        else:  # it claims something else
+            node.exchange(key, was_claim, claim, was_carry)
+            have[key] = claim, was_carry
+        assert said(node) == summed(have)
+    for key, (claim, carry) in have.items():
+        node.account(key, claim, carry, -1)
+    assert said(node) == summed({})
+    assert not node.tasks
+    assert not any(it.tasks for it in node.devices.values())
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.uuid)
+@pytest.mark.parametrize("share", SHARES)
+def test_one_task_comes_and_goes(share, gpu):
+    place = Placement("n", (Share(gpu.uuid, *share),))
+    node, have = NodeState(Node("n", gpus=GPUS), "default"), {TASKS[0]: (place, place)}
+    node.account(TASKS[0], place, place, 1)
+    assert said(node) == summed(have)
+    node.account(TASKS[0], place, place, -1)
+    assert said(node) == summed({})
