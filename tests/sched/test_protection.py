@@ -1,6 +1,7 @@
 """Until when a workload is protected, and by whose rule: pool, project or department."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -34,22 +35,25 @@ NONE = Quota(reclaim_min_runtime=0)
 
 TABLE = [
     # scene; minimum runtime against b and whose it is; what w is told about it
-    (scene(pool=60), (MINUTE, "pool", None)),
-    (scene(pool=60, project=TWO), (2 * MINUTE, "project", "a")),
-    (scene(pool=60, department=FIVE), (5 * MINUTE, "department", "lab")),
-    (scene(pool=60, project=TWO, department=FIVE), (2 * MINUTE, "project", "a")),
-    (scene(project=TWO), (2 * MINUTE, "project", "a")),
-    (scene(pool=60, project=NONE), None),
-    (scene(pool=60, department=NONE), None),
+    (partial(scene, pool=60), (MINUTE, "pool", None)),
+    (partial(scene, pool=60, project=TWO), (2 * MINUTE, "project", "a")),
+    (partial(scene, pool=60, department=FIVE), (5 * MINUTE, "department", "lab")),
+    (partial(scene, pool=60, project=TWO, department=FIVE), (2 * MINUTE, "project", "a")),
+    (partial(scene, project=TWO), (2 * MINUTE, "project", "a")),
+    (partial(scene, pool=60, project=NONE), None),
+    (partial(scene, pool=60, department=NONE), None),
     # what sets a project apart from those of its department does not protect it from another department
-    (scene(pool=60, project=TWO, beside="other"), (MINUTE, "pool", None)),
-    (scene(pool=60, project=TWO, department=FIVE, beside="other"), (5 * MINUTE, "department", "lab")),
+    (partial(scene, pool=60, project=TWO, beside="other"), (MINUTE, "pool", None)),
+    (
+        partial(scene, pool=60, project=TWO, department=FIVE, beside="other"),
+        (5 * MINUTE, "department", "lab"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("made", "expected"), TABLE)
 def test_the_plan_and_the_reason_name_the_rule_by_which_the_core_decides(made, expected):
-    ticker = Ticker(made, judged=expected is not None)  # the referee knows the rule of the pool alone
+    ticker = Ticker(made(), judged=expected is not None)  # the referee knows the rule of the pool alone
     ticker.cycle()
     plan = ticker.plans[-1]
     protection = next((it for it in plan.protections if it.project == "a"), None)
