@@ -6,6 +6,7 @@ Actions that take from others serve all that waits in fair order; what they may 
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 
 from pliant.sched.actions.allocate import allocate
@@ -22,6 +23,7 @@ from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
 from pliant.sched.actions.vacate import vacate
+from pliant.sched.explain.dominant import dominant
 from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.placement import fit
 from pliant.sched.placement.eligibility import Equivalence
@@ -194,7 +196,7 @@ def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
         tuple(outcome.starts),
         tuple(outcome.stops),
         tuple(outcome.resizes),
-        verdicts(cycle, reserving, outcome),
+        verdicts(cycle, outcome, partial(dominant, cycle, reserving)),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
         tuple(cycle.shares.standings(cycle.pools)),
