@@ -10,6 +10,13 @@ from tests.sched.worlds import world
 
 ROOM = "n1:2:zone=z:rack=a n2:2:zone=z:rack=a n3:2:zone=z:rack=b n4:2:zone=z:rack=b"
 
+
+def where(t: Ticker) -> dict[str, str]:
+    """The nodes of the tasks of j that have one."""
+    claims = {key[1]: t.world.claim_of(key) for key in t.world.keys_of("j")}
+    return {name: claim.node for name, claim in claims.items() if claim is not None}
+
+
 LIES = [
     # nodes, jobs, rows of `j`
     (ROOM, ["j a g2 x2 within=rack"], "j Running 4 n1+n2"),
@@ -53,6 +60,24 @@ def test_a_move_keeps_the_others_rack():
     assert settled(ROOM, "a=99", *jobs).rows("x", "w") == ["x Running 2 n1+n2", "w Running 2 n4"]
     jobs = ["x a g1 x2 within=rack @n1,n2", "f a g1 np @n1", "y a g1 np @n3", "z a g1 np @n4", "w a g2"]
     assert settled(ROOM, "a=99", *jobs).rows("x", "w") == ["x Running 2 n1+n2", "w Pending 0"]
+
+
+@pytest.mark.parametrize("near", ["", "near=zone", "near=rack"])
+def test_room_is_taken_for_each_part_where_it_may_lie(near):
+    """The cheapest three nodes lie in three racks: the workers get the two of rack a, the other one of b."""
+    victims = [f"v{node} b g2 p{at}0 @n{node}" for at, node in enumerate("135246", 1)]
+    nodes = f"{ROOM} n5:2:zone=z:rack=c n6:2:zone=z:rack=c"
+    t = settled(nodes, "a=6 b=2", *victims, f"j a g2 {near} +worker g2 x2 within=rack")
+    assert {d.workload for d in t.decisions(verb="evict") if d.action == "reclaim"} == {"v1", "v2", "v3"}
+    assert where(t) == {"main-0": "n3", "worker-0": "n1", "worker-1": "n2"}
+
+
+def test_room_is_taken_for_what_is_missing_of_a_part():
+    """The workers have all they ask for; an elastic task grows where it is, whatever its rack says."""
+    t = settled(ROOM, "a=8 b=0", "j a g2 +worker g2 within=rack +more g2 x1-2 @n1,n2,n3", "w b g2 @n4")
+    assert where(t) == {"main-0": "n1", "worker-0": "n2", "more-0": "n3", "more-1": "n4"}
+    jobs = ["x b g1 @n1", "y b g2 @n2", "v b g2 @n3", "f b g1 np @n4", "j a g2 elastic within=rack @n1*1"]
+    assert settled(ROOM, "a=4 b=2", *jobs).rows("x", "j") == ["x Running 1 n4", "j Running 2 n1"]
 
 
 def test_gpu_memory_that_must_go_to_larger_devices_stays_in_its_rack():

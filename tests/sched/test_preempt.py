@@ -210,3 +210,16 @@ def test_on_one_node_another_moves_where_the_first_has_no_other_place():
         "m2 b g1 @n1", "m1 b g1 type=b @n1", "v1 a g1 p25 @n1", "v2 a g1 p25 @n1", "w a g3 p80",
     )  # fmt: skip
     assert t.rows("m1", "m2", "w") == ["m2 Running 1 n2", "m1 Running 1 n1", "w Running 3 n1"]
+
+
+def test_of_many_victims_each_gets_back_its_place_if_there_is_room():
+    """On each node the cheapest two are too small for what comes; beside it there is room for one of them."""
+    nodes = range(9)
+    jobs = [
+        line
+        for i in nodes
+        for line in (f"u{i} a g0 c1 p10 @n{i}", f"t{i} a g0 c2 p15 @n{i}", f"s{i} a g0 c5 p20 @n{i}")
+    ]
+    t = settled(" ".join(f"n{i}:1:cpu=8" for i in nodes), "a=9", *jobs, "high a g0 c6 x9 p80")
+    evicted = {d.workload for d in t.decisions(verb="evict")}
+    assert evicted == {f"{kind}{i}" for i in nodes for kind in "us"}, "the more valuable of the two stays"
