@@ -53,3 +53,53 @@ def test_departments_are_compared_first():
     """y is 3 of 1 and z 2 of 2, so y loses, though b, one of z's projects, is furthest above its own due."""
     jobs = (*singles("a", 3), *singles("b", 2))
     assert evicted("n1:5", "y/=1 z/=2 w/=2 y/a=1 z/b=0 w/x=2", *jobs, "want x g1") == {"a3"}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "projects", "jobs", "left"),
+    [
+        # a is 3 of 1 and gives its surplus; next it could but lose its core, and after a loss b has more left
+        (
+            5,
+            "a=1:w=0 b=1:w=0 x=3",
+            ["a1 a g1 +s g1 x1-2 @n1,n1,n1", "b1 b g1 x1-2 @n1,n1", "want x g2"],
+            {"a1": 2, "b1": 1},
+        ),
+        # after its loss a would have 2 of 2, b nothing
+        (5, "a=2:w=0 b=1:w=0 x=3", ["a1 a g1 x1-3 @n1,n1,n1", "b1 b g2 @n1", "want x g1"], {"a1": 2}),
+        # the surplus of what is non-preemptible is not lost: b1's core is what b could lose next
+        (
+            6,
+            "a=1:w=0 b=2:w=0 x=3",
+            ["a1 a g1 p40 @n1", "a2 a g1 @n1", "b1 b g1 x1-2 @n1,n1", "b2 b g1 x1-2 np @n1,n1", "want x g2"],
+            {"b1": 0},
+        ),
+        # 3 of 1 and 4 of 2: a portion each, the last of its group first
+        (
+            7,
+            "a=1:w=0 b=2:w=0:max=4 x=3",
+            ["a1 a g1 x1-3 @n1,n1,n1", "b1 b g1 x1-3 @n1,n1,n1", "b2 b g1 @n1", "want x g2"],
+            {"a1": 2, "b1": 2},
+        ),
+        # y is 4 of 2 and z 4 of 3, so y loses both times, though b, one of z's projects, is 3 of 1
+        (
+            8,
+            "y/=2:w=0 z/=3:w=0 w/=3:w=0 y/a=1:w=0 y/c=1:w=0 z/b=1:w=0 z/d=2:w=0 w/x=3:w=0",
+            [*singles("a", 2), *singles("c", 2), *singles("b", 3), *singles("d", 1), "want x g2"],
+            {"a2": 0, "c2": 0},
+        ),
+    ],
+)
+def test_what_is_left_after_a_loss_is_compared(gpus, projects, jobs, left):
+    """`left`: who loses something, and the GPUs that they keep."""
+    t = Ticker(world(f"n1:{gpus}", projects, *jobs), settings=Settings(victims="youngest"))
+    t.cycle()
+    assert {d.workload: d.gpu_after // 1000 for d in t.decisions() if d.gpu_after < d.gpu_before} == left
+
+
+def test_who_has_no_project_loses_nothing():
+    made = world("n1:3", "a=1:w=0 b=1:w=0 x=3", *singles("a", 1), *singles("b", 2), "want x g1")
+    del made.projects["a"]
+    t = Ticker(made, settings=Settings(victims="youngest"), judged=False)
+    t.cycle()
+    assert {d.workload for d in t.decisions() if d.gpu_after < d.gpu_before} == {"b2"}
