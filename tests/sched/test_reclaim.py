@@ -424,3 +424,19 @@ def test_one_that_loses_more_than_is_asked_for_is_weighed_against_several():
         "w a g0.5x2 p80",
     )  # fmt: skip
     assert t.running() == {"big": 2, "half": 0.5, "x": 1, "y": 0.5, "two": 1, "w": 1}
+
+
+def test_who_has_lost_something_is_compared_anew():
+    """b and c have four GPUs each: the second loss is that of whom the first has left more."""
+    jobs = [f"{project}{number} {project} g1 @n1" for project in "bc" for number in range(4)]
+    t = Ticker(world("n1:8", "a=2 b=1 c=1", *jobs, "first a g1", "second a g1"))
+    t.cycle()
+    assert {d.workload for d in t.decisions(verb="evict")} == {"b3", "c3"}
+
+
+def test_a_small_victim_that_is_soon_free_is_waited_for():
+    """y could be taken now and has 4 GPUs; x has one, and its minimum run time is over in 50 s."""
+    t = settled("n1:5", "a=1 b=0", "y b g4 @n1", "x b g1 ran=10 @n1", "w a g1", pools="default:min=60")
+    assert t.verdict("w").reason.code == "min-runtime"
+    t.settle(wait=60_000)
+    assert t.rows() == ["y Running 4 n1", "x Pending 0", "w Running 1 n1"]
