@@ -35,6 +35,12 @@ def test_so_many_are_taken_and_no_more(budget, running):
     assert sum(len(row.times) for row in t.scene.disruptions.values()) == max(0, budget)
 
 
+def test_all_that_one_cycle_takes_counts():
+    victims, others = [f"x{i} a g1 @n1" for i in range(4)], [f"w{i} b g1" for i in range(4)]
+    t = budgeted(2, "n1:4", "a=0 b=4", *victims, *others)
+    assert sorted(t.running()) == ["w0", "w1", "x0", "x1"]
+
+
 def test_why_and_when():
     t = budgeted(1, *TWO)
     begun = t.scene.disruptions["a"].times[0]
@@ -49,6 +55,8 @@ def test_why_and_when():
 
 def test_what_was_longer_ago_does_not_count():
     t = budgeted(1, *TWO, past={"a": (61,)})
+    assert set(t.running()) == {"v", "x"}
+    t = budgeted(1, *TWO, past={"a": (60,)})  # just an hour: no more
     assert set(t.running()) == {"v", "x"}
     t = budgeted(1, *TWO, past={"a": (59,)})
     assert set(t.running()) == {"x", "y"}

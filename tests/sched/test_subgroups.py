@@ -72,12 +72,16 @@ def test_what_is_served_worst_gets_the_next_portion():
     assert running(stage, "job") == {"big": 4, "small": 2}  # 2+1, then one each in turn
 
 
-def test_a_sub_group_beyond_the_core_is_taken_as_a_whole():
-    stage = Stage([4], {"a": 2, "b": 2})
-    submit(stage, "job", REPLICAS, PAIRS, 1)
+@pytest.mark.parametrize("nodes", [[6], [3, 3], [2, 2, 2]])
+def test_sub_groups_beyond_the_core_are_taken_as_a_whole_the_last_first(nodes):
+    stage = Stage(nodes, {"a": 2, "b": 3})
+    third = [tasks("e3", "r3"), tasks("d3", "r3")]
+    submit(stage, "job", [*REPLICAS, *third], [*PAIRS, SubGroup("r3")], 1)
     stage.submit("other", "b", 1)
-    assert running(stage, "job") == {"e1": 1, "d1": 1} or running(stage, "job") == {"e2": 1, "d2": 1}
-    assert stage.gpus()["other"] == 1
+    assert running(stage, "job") == {"e1": 1, "d1": 1, "e2": 1, "d2": 1}
+    stage.submit("more", "b", 2)
+    assert running(stage, "job") == {"e1": 1, "d1": 1}
+    assert stage.gpus() == {"job": 2, "other": 1, "more": 2}
 
 
 def test_the_core_is_taken_as_a_whole():
