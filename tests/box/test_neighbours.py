@@ -24,6 +24,7 @@ while True:
     except BlockingIOError:
         break
     if pid == 0:
+        os.nice(19)
         while busy < 20: pass
         signal.pause()
     busy += 1
@@ -31,7 +32,11 @@ print("no more processes", flush=True)
 b = bytearray(1 << 30)
 for n in range(0, len(b), 4096): b[n] = 1
 """
-"""As many processes as it gets, of which twenty compute, and then memory until it is killed."""
+"""As many processes as it gets, of which twenty compute, and then memory until it is killed.
+
+Those that compute have a low priority, so that the first process gets on. Its neighbours do not notice: the
+priorities of a job count inside of it.
+"""
 
 
 @pytest.fixture(scope="module")
