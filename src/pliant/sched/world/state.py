@@ -13,7 +13,7 @@ from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.reason import Reason, hold_of
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Task, TaskKey, Workload
-from pliant.sched.world.chunks import NOTHING_MORE, SERVED, Chunk, Need, workload_open
+from pliant.sched.world.chunks import NOTHING_MORE, SERVED, Chunk, Need, rigid, workload_open
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.membership import Membership, belongs_to
 from pliant.sched.world.node_affinity import demands_of, puts_off
@@ -54,10 +54,13 @@ class World(Claims):
         """What it misses and could have, as of now."""
         need = self._needs.get(workload)
         if need is None:
-            if workload not in self.flaws:
-                need = need_of(self, self.workloads[workload])
+            row, keys = self.workloads[workload], self._members.get(workload, ())
+            if len(keys) == 1 and keys[0] in self._claims and rigid(row) and not row.background:
+                need = SERVED  # as need_of() says: most that runs
+            elif workload not in self.flaws:
+                need = need_of(self, row)
             else:
-                need = SERVED if any(map(self.claim_of, self.keys_of(workload))) else NOTHING_MORE
+                need = SERVED if any(map(self.claim_of, keys)) else NOTHING_MORE
             self._needs[workload] = need
         return need
 
@@ -117,7 +120,6 @@ class World(Claims):
                     [row.id] if isinstance(row, Project) else below(self.projects, self.departments, row.id)
                 ):
                     self._slots[WORLD_ROWS.of(row).slot][row.id] = row
-                self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool) and known.name != row.name:
                     del self.pools[known.name]
@@ -143,7 +145,6 @@ class World(Claims):
                     [row.id] if isinstance(row, Project) else below(self.projects, self.departments, row.id)
                 ):
                     self._slots[kind.slot].pop(row.id, None)
-                self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool):
                     del self.pools[known.name]
@@ -316,10 +317,6 @@ class World(Claims):
         self._forget_tree()
         for wid in workloads:
             self._charge_workload(wid, 1)
-
-    def _touch_all(self, project: str) -> None:
-        for wid in self._of_project.get(project, ()):
-            self._touch(wid)
 
     def _sort_members(self, wid: str, last: TaskKey | None = None) -> None:
         """Put the tasks of a workload in order; only `last` may be out of it, at the end."""
