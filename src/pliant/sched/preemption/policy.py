@@ -235,8 +235,7 @@ class Policy:
 
     def _why(self, wid: str, units: list[Unit], gone: list[Change], verb: Verb, lost: int) -> Reason:
         victim = self.world.workloads[wid]
-        wanted = any(unit.step is Step.WANTED and not unit.again for unit in units)
-        if verb is Verb.MOVE and (lost <= 0 or not wanted):
+        if verb is Verb.MOVE and (lost <= 0 or all(it.step is not Step.WANTED or it.again for it in units)):
             here = ", ".join(sorted({old.node for _, old, _ in gone}))
             there = ", ".join(sorted({new.node for _, _, new in gone if new is not None}))
             return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)

@@ -105,10 +105,11 @@ class PriceCache:
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
             if not row.background:  # that is the first to go
                 gpu += unit.gpu
-                cores += [wid] if unit.step is Step.CORE and (self._moves or unit.again is None) else []
+                if unit.step is Step.CORE and (self._moves or unit.again is None):
+                    cores.append(wid)
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
-        return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
+        return (0, 0, tuple(ranks)) if self.youngest else (len({*cores}), gpu, tuple(ranks))
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
