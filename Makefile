@@ -62,7 +62,7 @@ test-fast test test-kubernetes test-long: export PYTHONDONTWRITEBYTECODE :=
 test-fast: setup ## the inner loop, under 3 minutes: what plays no whole servers and jobs; ends with what it left out
 	$(RUN_TESTS) -m "not long and not slow and not kubernetes" $(PYTEST_ARGS)
 
-test: setup ## all tests that a build machine can run in 15 to 25 minutes; ends with what it left out
+test: setup ## all tests that a build machine can run in 14 to 25 minutes; ends with what it left out
 	$(RUN_TESTS) -m "not long and not kubernetes" $(PYTEST_ARGS)
 
 test-kubernetes: setup ## the engine for Kubernetes on a real control plane, which is built once: 8 minutes, then 10

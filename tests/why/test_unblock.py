@@ -77,6 +77,7 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int = SEED) -> N
     assert impossible
 
 
+@pytest.mark.slow
 def test_what_is_said_to_unblock_does(capsys):
     judge(100, capsys)
 

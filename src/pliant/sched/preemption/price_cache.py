@@ -34,7 +34,7 @@ class PriceCache:
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, tuple[Rank, bool]] = {}  # what _ranked() has answered
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
-        self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # by node: its stamp, all of them
+        self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # node -> stamp, answer of _simple()
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
         self._turns = self._turns_now()
@@ -109,7 +109,7 @@ class PriceCache:
                     cores.append(wid)
         if len(ranks) > 1:
             ranks = sorted(set(ranks), reverse=True)
-        return (0, 0, tuple(ranks)) if self.youngest else (len({*cores}), gpu, tuple(ranks))
+        return (0, 0, tuple(ranks)) if self.youngest else (len(set(cores)), gpu, tuple(ranks))
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
