@@ -108,3 +108,10 @@ def test_one_task_comes_and_goes(share, gpu):
     assert said(node) == summed(have)
     node.account(TASKS[0], place, place, -1)
     assert said(node) == summed({})
+
+
+def test_of_two_places_the_larger_of_each_amount_is_held():
+    one = Placement("n", (Share("a", 500, 40), Share("b", 200, 10)), cpu=1, memory=5)
+    other = Placement("n", (Share("b", 300, 5),), cpu=2, memory=4)
+    assert larger(one, other) == Placement("n", (Share("a", 500, 40), Share("b", 300, 10)), cpu=2, memory=5)
+    assert (larger(one, None), larger(None, other), larger(None, None)) == (one, other, None)

@@ -50,13 +50,8 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
 
 def _refuse(cycle: Cycle, order: Order, row: "Row", block: Block, chunk: Chunk) -> None:
     """This one, and those that are next and alike, get no place."""
-    looked, wid = cycle.looked, chunk.workload.id
     row.refused.append(chunk)
-    known = looked.get(wid)
-    if known is None or (known is not row.kept and cycle.counts_more(block, known, chunk)):
-        looked[wid] = block
-    else:
-        row.kept = known
+    row.kept = cycle.block_one(block, chunk, row.kept)
     which = order.following()
     if following := order.row[which]:
         row.refused += following

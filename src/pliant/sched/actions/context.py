@@ -342,17 +342,24 @@ class Cycle(Destinations):
         if looked.keys().isdisjoint(ids):
             looked.update(dict.fromkeys(ids, block))
             return
-        kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for wid, chunk in zip(ids, alike, strict=True):
-            known = looked.get(wid)
-            if known is not None and (known is kept or not self.counts_more(block, known, chunk)):
-                kept = known
-            else:
-                looked[wid] = block
+        kept: Block | None = None
+        for chunk in alike:
+            kept = self.block_one(block, chunk, kept)
 
-    def counts_more(self, block: Block, known: Block, chunk: Chunk) -> bool:
-        """True if of two reasons this one tells why a workload waits, which asks for this chunk now."""
-        return not _same(known.chunk, chunk) or self._more_hope(block, known)
+    def block_one(self, block: Block, chunk: Chunk, kept: Block | None) -> Block | None:
+        """The same for one. `kept`: the last block of those that are alike which stays; answers the next one.
+
+        Those that are alike mostly share theirs.
+        """
+        wid = chunk.workload.id
+        known = self.looked.get(wid)
+        stays = known is kept or (
+            known is not None and _same(known.chunk, chunk) and not self._more_hope(block, known)
+        )
+        if known is not None and stays:
+            return known
+        self.looked[wid] = block
+        return kept
 
     def _more_hope(self, one: Block, other: Block) -> bool:
         if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):
