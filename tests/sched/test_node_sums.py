@@ -79,11 +79,25 @@ def said(node: NodeState) -> tuple[object, ...]:
     return devices, node.free, node.idle, node.room, node.partly, cores
 
 
+def stamps_of(node: NodeState) -> dict[str, int]:
+    return {uuid: device.stamp for uuid, device in node.devices.items()}
+
+
+def claimed_on(have: dict[tuple[str, str], tuple[Placement | None, Placement | None]]) -> dict[str, object]:
+    """Who claims which share of each device."""
+    claims = {key: claim for key, (claim, _) in have.items() if claim is not None}
+    return {
+        gpu.uuid: [(key, it) for key, place in claims.items() for it in place.shares if it.gpu == gpu.uuid]
+        for gpu in GPUS
+    }
+
+
 @given(st.lists(st.tuples(st.sampled_from(TASKS), PLACES, PLACES, st.booleans()), max_size=8))
 def test_a_node_is_the_sum_of_its_tasks(steps):
     node, have = NodeState(Node("n", gpus=GPUS, cpu=10, memory=10), "default"), {}
     for key, claim, carry, anew in steps:
         was_claim, was_carry = have.get(key, (None, None))
+        stamps, before = stamps_of(node), claimed_on(have)
         if anew:  # its row is another
             node.account(key, was_claim, was_carry, -1)
             node.account(key, claim, carry, 1)
@@ -92,6 +106,8 @@ def test_a_node_is_the_sum_of_its_tasks(steps):
             node.exchange(key, was_claim, claim, was_carry)
             have[key] = claim, was_carry
         assert said(node) == summed(have)
+        now, since = claimed_on(have), stamps_of(node)
+        assert not [uuid for uuid in stamps if before[uuid] != now[uuid] and stamps[uuid] == since[uuid]]
     for key, (claim, carry) in have.items():
         node.account(key, claim, carry, -1)
     assert said(node) == summed({})
@@ -115,3 +131,14 @@ def test_of_two_places_the_larger_of_each_amount_is_held():
     other = Placement("n", (Share("b", 300, 5),), cpu=2, memory=4)
     assert larger(one, other) == Placement("n", (Share("a", 500, 40), Share("b", 300, 10)), cpu=2, memory=5)
     assert (larger(one, None), larger(None, other), larger(None, None)) == (one, other, None)
+
+
+def test_a_device_that_is_taken_or_given_back_has_another_stamp():
+    node, place = NodeState(Node("n", gpus=GPUS), "default"), Placement("n", (Share("a", GPU, MEMORY),))
+    stamps = [stamps_of(node)]
+    node.take(TASKS[0], [node.devices["a"]])
+    stamps.append(stamps_of(node))
+    assert node.give(TASKS[0], place)
+    stamps.append(stamps_of(node))
+    assert len({it["a"] for it in stamps}) == 3
+    assert len({it["b"] for it in stamps}) == 1

@@ -77,7 +77,8 @@ class Series:
         ask = self._ask
         self.best = self._node = None
         self._left = 0
-        first = score.best(self.cls, self.cls.looks, ask)
+        enough = not ask.whole or ask.devices <= self.cls.free
+        first = score.best(self.cls, self.cls.looks, ask) if enough else None
         if first is None:
             return False
         node = self.cls.nodes[first[-1]]

@@ -35,9 +35,13 @@ class NodeEviction:
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
         """
-        greedy = (False, True) if request.devices > 1 and self._entangled(node) else (False,)
-        ways = [partial(self._cleared, node, request, broad) for broad in greedy]
-        return self._attempt.cheapest(ways, self._prices.of)
+        if request.devices > 1 and self._entangled(node):
+            ways = [partial(self._cleared, node, request, broad) for broad in (False, True)]
+            return self._attempt.cheapest(ways, self._prices.of)
+        mark = self._attempt.checkpoint()
+        if not (cleared := self._cleared(node, request, False)):
+            self._attempt.undo(mark)
+        return self._prices.of(self._attempt.units[mark[1] :]) if cleared else None
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
         """What clear() would cost now; None if impossible.
@@ -120,27 +124,26 @@ class NodeEviction:
         stamp, found = self._prices.simple.get(node.row.name, (-1, None))
         if stamp != node.stamp:
             taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
-            entries = [entry for device in taken if (entry := self._only(device)) is not None]
-            found = sorted(entries) if len(entries) == len(taken) else None
+            entries = sorted(filter(None, map(self._only, taken)))
+            found = entries if len(entries) == len(taken) else None
             self._prices.simple[node.row.name] = node.stamp, found
         return found
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
+        known = self._prices.alone.get(device.gpu.uuid)
+        if known is not None and known[0] == device.stamp:
+            return known[1]
         claims = [(key, claim) for key in device.tasks if (claim := self._world.claim_of(key)) is not None]
-        if len(claims) != 1:
+        if len(claims) != 1 or len(claims[0][1].shares) > 1 or device.gpu.foreign:
             return None
         key, claim = claims[0]
-        known = self._prices.alone.get(key)
-        if known is not None and known[0] is claim:
-            return known[1]
         victim = self._policy.victim(key)
-        shared = device.gpu.foreign or len(claim.shares) > 1
-        if victim is None or shared or not rigid(victim) or self._policy.safe(victim):
+        if victim is None or not rigid(victim) or self._policy.safe(victim):
             return None
         unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit
-        self._prices.alone[key] = claim, found
+        self._prices.alone[device.gpu.uuid] = device.stamp, found
         return found
 
     # ------------------------------------------------------------------ victims of all kinds

@@ -6,8 +6,6 @@ valid besides where nothing has changed since the mark; the others are calculate
 
 from collections.abc import Collection
 
-from pliant.model.machine import Placement
-from pliant.model.workload import TaskKey
 from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
@@ -33,7 +31,7 @@ class PriceCache:
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, tuple[Rank, bool]] = {}  # what _ranked() has answered
-        self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
+        self.alone: dict[str, tuple[int, Priced]] = {}  # device -> stamp, answer of _only()
         self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # node -> stamp, answer of _simple()
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid

@@ -23,7 +23,7 @@ class Device:
 
     __slots__ = (
         "_whole", "carried", "carried_memory", "claimed", "claimed_by", "claimed_memory", "gpu", "held",
-        "held_by", "held_memory", "tasks",
+        "held_by", "held_memory", "stamp", "tasks",
     )  # fmt: skip
 
     def __init__(self, gpu: Gpu) -> None:
@@ -35,6 +35,7 @@ class Device:
         self.claimed_by: dict[str, int] = NOBODY  # owner of shares -> thousandths; one at most
         self.held_by: dict[str, int] = NOBODY
         self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
+        self.stamp = 0  # changes whenever one of them claims or carries something else of it
 
     def whole(self) -> Share:
         """What a task takes that asks for all of it."""
@@ -98,6 +99,7 @@ class Device:
 
     def fill(self, key: TaskKey | None) -> None:
         """Let one task claim all of it while nobody else claims or carries any; None: nobody."""
+        self.stamp += 1
         self.claimed = self.held = 0 if key is None else GPU
         self.claimed_memory = self.held_memory = 0 if key is None else self.gpu.memory
         self.claimed_by = self.held_by = NOBODY if key is None else ALL
@@ -310,6 +312,7 @@ class NodeState:
             if device is None:
                 known = False
                 continue
+            device.stamp += 1
             portion, memory = sign * share.portion, sign * share.memory
             ours = not device.gpu.foreign
             if carried:
