@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
@@ -114,11 +114,16 @@ def claimed(tasks: Iterable[Task]) -> dict[str, int]:
     return found
 
 
-def wanted(workload: Workload, tasks: Iterable[Task]) -> int:
-    """Milli-GPUs it has without bonus: of groups by task count, of an elastic task by its request."""
+def wanted(workload: Workload, tasks: Sequence[Task]) -> int:
+    """Milli-GPUs it has without bonus: of groups by task count, of an elastic task by its request.
+
+    If it has none: what it would have.
+    """
     if workload.background:
         return 0
     total = 0
+    if not any(task.claims for task in tasks):
+        return sum(group.request.gpu * (1 if group.elastic else group.wanted) for group in workload.groups)
     for group in workload.groups:
         places = [t.claims for t in tasks if t.group == group.name and t.claims]
         if group.elastic:
