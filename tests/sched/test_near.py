@@ -62,7 +62,7 @@ def test_a_move_keeps_the_others_rack():
     assert settled(ROOM, "a=99", *jobs).rows("x", "w") == ["x Running 2 n1+n2", "w Pending 0"]
 
 
-@pytest.mark.parametrize("near", ["", "near=zone", "near=rack"])
+@pytest.mark.parametrize("near", ["", "near=zone", "near=rack", "within=zone"])
 def test_room_is_taken_for_each_part_where_it_may_lie(near):
     """The cheapest three nodes lie in three racks: the workers get the two of rack a, the other one of b."""
     victims = [f"v{node} b g2 p{at}0 @n{node}" for at, node in enumerate("135246", 1)]
@@ -70,6 +70,16 @@ def test_room_is_taken_for_each_part_where_it_may_lie(near):
     t = settled(nodes, "a=6 b=2", *victims, f"j a g2 {near} +worker g2 x2 within=rack")
     assert {d.workload for d in t.decisions(verb="evict") if d.action == "reclaim"} == {"v1", "v2", "v3"}
     assert where(t) == {"main-0": "n3", "worker-0": "n1", "worker-1": "n2"}
+
+
+def test_many_go_for_a_rack_only_if_none_of_them_could_come_back():
+    """Without these 18 b has 0.45 GPU; of a quota of 0.5 a small one would claim the rest again."""
+    nodes = "n1:1:zone=z:rack=a:type=x n2:1:zone=z:rack=a:type=x n3:1:zone=z:rack=b"
+    first = [f"m{i} b g0.1 p1{i} type=x @n1.0" for i in range(9)]
+    second = [*(f"s{i} b g0.05 p2{i} type=x @n2.0" for i in range(8)), "big b g0.6 p50 type=x @n2.0"]
+    jobs = [*first, *second, "rest b g0.45 p60 @n3.0", "j a g1 x2 within=rack"]
+    assert settled(nodes, "a=0:w=5 b=0.5:w=1", *jobs).rows("j") == ["j Pending 0"]
+    assert settled(nodes, "a=0:w=5 b=0.45:w=1", *jobs).rows("j") == ["j Running 2 n1+n2"]
 
 
 def test_room_is_taken_for_what_is_missing_of_a_part():

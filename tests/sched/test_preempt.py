@@ -2,6 +2,7 @@
 
 import pytest
 
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -136,6 +137,13 @@ def test_minimum_run_time():
     assert t.rows() == ["low Pending 0", "high Running 1 n1"]
 
 
+def test_nobody_waits_for_an_equally_large_one_of_lower_priority():
+    """low would go before mid, but is safe for a while; mid is as large and may go at once."""
+    jobs = ("low a g1 p10 @n1 ran=10", "mid a g1 p20 @n2 ran=100", "high a g1 p80")
+    t = settled("n1:1 n2:1", "a=2", *jobs, pools="default:min=60")
+    assert t.running() == {"low": 1, "high": 1}
+
+
 def test_a_preempted_job_does_not_take_its_turn_from_others():
     t = settled("n1:1", "a=1", "low a g1 p25 @n1", "mid a g1 p50", "high a g1 p80")
     assert t.running() == {"high": 1}
@@ -183,6 +191,14 @@ def test_who_need_not_go_in_the_end_stays():
     t = settled("n1:4 n2:4", "a=1:max=5", "x a g0.5 @n1.0", "y a g0.5 @n1.0", "z a g3 @n2", "w a g1 x1-3 p99")
     assert t.rows() == ["x Running 0.5 n1", "y Running 0.5 n1", "z Pending 0", "w Running 3 n1+n2"]
     assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1
+
+
+def test_of_those_on_one_device_nobody_goes_without_need():
+    """In their order all three would go, the largest first y and x; z and y are enough, and less."""
+    jobs = ("z a g0.2 p10 @n1.0", "x a g0.3 p20 @n1.0", "y a g0.5 p30 @n1.0", "w a g0.7 p80")
+    t = Ticker(world("n1:1", "a=1", *jobs), settings=Settings(refine=False))
+    t.settle()
+    assert t.running() == {"x": 0.3, "w": 0.7} and t.attempts("x") == 1
 
 
 def test_what_is_given_meanwhile_makes_its_own_queue_no_earlier_to_lose():

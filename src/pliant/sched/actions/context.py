@@ -253,8 +253,8 @@ class Cycle(Destinations):
         chunks = [chunk for wid in order if (chunk := self.world.need(wid).chunk) is not None]
         for chunk in sorted(chunks, key=lambda chunk: chunk.step is not Step.CORE):
             if not self.rests(chunk):
-                equivalence, adding = self.equivalence(chunk, pool), self.adding(chunk, pool)
-                if equivalence not in hopeless and not self.try_place(chunk, pool, adding):
+                equivalence = self.equivalence(chunk, pool)
+                if equivalence not in hopeless and not self.try_place(chunk, pool, self.adding(chunk, pool)):
                     hopeless.add(equivalence)
 
     def came_upon(self, equivalence: Equivalence, met: Obstacles) -> None:

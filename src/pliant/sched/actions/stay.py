@@ -10,8 +10,7 @@ from pliant.sched.world.state import World
 def stay(cycle: Cycle) -> None:
     """Comes last. Only of those that run where they were: for others nothing is lost by a move."""
     world = cycle.world
-    placed = [key for key in world.changed(carried=True) if world.claim_of(key) is not None]
-    for wid in dict.fromkeys(key[0] for key in placed):
+    for wid in dict.fromkeys(key[0] for key in world.changed(moved=True)):
         if not cycle.placeable(wid) or any(key in cycle.void for key in world.keys_of(wid)):
             continue
         moved = [row for row in world.tasks_of(wid) if world.claim_of(row.key) != row.claims]

@@ -35,7 +35,7 @@ class NodeEviction:
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
         """
-        if request.devices > 1 and self._entangled(node):
+        if request.devices > 1 and self._simple(node, request) is None and self._entangled(node):
             ways = [partial(self._cleared, node, request, broad) for broad in (False, True)]
             return self._attempt.cheapest(ways, self._prices.of)
         mark = self._attempt.checkpoint()

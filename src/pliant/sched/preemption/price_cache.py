@@ -30,7 +30,7 @@ class PriceCache:
         self._moves = moves
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
-        self._ranks: dict[str, tuple[Rank, bool]] = {}  # what _ranked() has answered
+        self._ranks: dict[str, tuple[Rank, bool, bool]] = {}  # what _ranked() has answered
         self.alone: dict[str, tuple[int, Priced]] = {}  # device -> stamp, answer of _only()
         self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # node -> stamp, answer of _simple()
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
@@ -74,14 +74,13 @@ class PriceCache:
         """
         return (self._ranks.get(wid) or self._ranked(wid))[0]
 
-    def _ranked(self, wid: str) -> tuple[Rank, bool]:
-        """The same; and if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
+    def _ranked(self, wid: str) -> tuple[Rank, bool, bool]:
+        """The same, if taking all it has costs nothing (new in this cycle, or first to go), if background."""
         row = self._world.workloads[wid]
         priority, age = core_priority(row), -row.serial
         queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
         free = (self.youngest and row.background) or self._world.given_now(wid)
-        found = self._ranks[wid] = (queue, priority, age, wid), free
-        return found
+        return self._ranks.setdefault(wid, ((queue, priority, age, wid), free, row.background))
 
     def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
@@ -90,18 +89,19 @@ class PriceCache:
         ranks: list[UnitRank] = []
         for unit in units:
             wid = unit.workload
-            rank, free = self._ranks.get(wid) or self._ranked(wid)
+            rank, free, background = self._ranks.get(wid) or self._ranked(wid)
             if free:
                 continue
-            row, queue, age, tail = self._world.workloads[wid], rank[0], rank[2], 0
+            queue, age, tail = rank[0], rank[2], 0
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 moved = sum(it.gpu for it in units if it.workload == wid and it.again is not None)
                 tail = (moved << 16) - self._world.tasks[unit.again.task].index
             elif unit.step is not Step.CORE:
                 tail = self._tail(unit)
-                queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
+                row, turn = self._world.workloads[wid], (unit.priority, -unit.step, age, tail, wid)
+                queue = self._queue(row.project, turn)
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
-            if not row.background:  # that is the first to go
+            if not background:  # that is the first to go
                 gpu += unit.gpu
                 if unit.step is Step.CORE and (self._moves or unit.again is None):
                     cores.append(wid)

@@ -256,11 +256,13 @@ class Claims(Holdings):
         both = [(before, self._claims.get(key)) for key, before in self._journal[mark:]]
         return {claim.node: None for claims in both for claim in claims if claim is not None}
 
-    def changed(self, carried: bool = False) -> list[TaskKey]:
-        """Tasks whose claims are not those of their rows, sorted; `carried`: only those that carry any."""
-        rows, claims = self.tasks, self._claims
+    def changed(self, moved: bool = False) -> list[TaskKey]:
+        """Tasks whose claims are not those of their rows, sorted; `moved`: that carry and claim something."""
+        rows, claims, keys = self.tasks, self._claims, {key: None for key, _ in self._journal}
+        if moved:
+            keys = {key: None for key in keys if key in claims and rows[key].carries is not None}
         found: list[TaskKey] = []
-        for key in {key: None for key, _ in self._journal if not carried or rows[key].carries is not None}:
+        for key in keys:
             was, now = rows[key].claims, claims.get(key)
             if was is not now and (was is None or now is None or was != now):
                 found.append(key)
