@@ -122,7 +122,7 @@ def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
     """The best eligible node for a task in the first class that has one."""
-    if whole(request) and not any(request.devices <= cls.free for cls in classes):
+    if not any(request.gpu <= cls.room for cls in classes):
         return None
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
     taste, admits = _taste(world, request, spared), _admits(world, key, request, pool)

@@ -77,7 +77,7 @@ class Series:
         ask = self._ask
         self.best = self._node = None
         self._left = 0
-        enough = not ask.whole or ask.devices <= self.cls.free
+        enough = ask.devices * ask.portion <= self.cls.room
         first = score.best(self.cls, self.cls.looks, ask) if enough else None
         if first is None:
             return False

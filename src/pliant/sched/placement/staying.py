@@ -22,12 +22,11 @@ def given_back(world: World, claims: Iterable[tuple[TaskKey, Placement | None]])
 
 def _free(world: World, key: TaskKey, claim: Placement) -> bool:
     node = world.nodes.get(claim.node)
-    return (
-        node is not None
-        and (node.row.max_tasks is None or node.claimants < node.row.max_tasks)
-        and claim.cpu <= node.free_cpu
-        and claim.memory <= node.free_memory
-        and node.knows(claim)
-        and all(node.devices[share.gpu].room(share) for share in claim.shares)
-        and eligibility.allowed(node, eligibility.bars(world, key))
-    )
+    if node is None or claim.cpu > node.free_cpu or claim.memory > node.free_memory:
+        return False
+    for share in claim.shares:
+        device = node.devices.get(share.gpu)
+        if device is None or not device.room(share):
+            return False
+    enough = node.row.max_tasks is None or node.claimants < node.row.max_tasks
+    return enough and eligibility.allowed(node, eligibility.bars(world, key))
