@@ -15,8 +15,7 @@ from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
 from pliant.sched.world.nodes import NodeState
 
-Rank = tuple[int, int, int, str]
-"""Smaller is lost first: see PriceCache.rank()."""
+Rank = tuple[int, int, int, str]  # smaller is lost first: see PriceCache.rank()
 
 UnitRank = tuple[int, int, int, int, int, str]
 """The same with what is lost (bonus before core) and the place of a surplus task in its group."""
@@ -27,11 +26,8 @@ moved, they count as lost; where both happens, a move costs its milli-GPUs alone
 
 Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a node; None if impossible
 
-Change = tuple[TaskKey, Placement, Placement | None]
-"""A task, what it claims and what it claims afterwards."""
-
-Cause = tuple[TaskKey, str | None]
-"""The task and device that had to make room."""
+Change = tuple[TaskKey, Placement, Placement | None]  # a task, what it claims and what it claims afterwards
+Cause = tuple[TaskKey, str | None]  # the task and device that had to make room
 
 
 class Unit(NamedTuple):
@@ -54,8 +50,7 @@ class Unit(NamedTuple):
 
 FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
 
-Outcome = tuple[list[Unit], dict[TaskKey, Placement | None]]
-"""Units that were taken, and the claims of all tasks that were touched: see Attempt.since()."""
+Outcome = tuple[list[Unit], dict[TaskKey, Placement | None]]  # see Attempt.since()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +87,7 @@ class NodePrices:
                 yield price, name
 
 
-Heaps = dict[tuple[Request, Spec], NodePrices]
-"""Keyed by the request to a node and by the class of nodes."""
+Heaps = dict[tuple[Request, Spec], NodePrices]  # keyed by the request to a node and by the class of nodes
 
 
 @dataclass(slots=True)

@@ -52,9 +52,9 @@ class NodeEviction:
         apart = simple is not None or not self._entangled(node) if whole(request) else request.devices == 1
         if lacks and apart:
             missing = request.devices - node.free if whole(request) else 1
-            enough = self._policy.grounds.effort.spend(1)
-            found = list(islice(self._by_device(node, request, False, simple), missing if enough else 0))
-            return self._prices.of(list(chain(*found))) if len(found) == missing else None
+            most = missing if self._policy.grounds.effort.spend(1) else 0
+            found = [price for price, _ in islice(self._by_device(node, request, False, simple), most)]
+            return _together(found) if len(found) == missing else None
         mark = self._attempt.checkpoint()
         cost = self.clear(node, request)
         self._attempt.undo(mark)
@@ -73,7 +73,7 @@ class NodeEviction:
             known, lacks_devices = len(attempt.units), not fit.has_devices(node, request)
             if not self._policy.grounds.effort.spend(1):
                 return False
-            freed = self._by_device(node, request, broad, self._simple(node, request))
+            freed = map(itemgetter(1), self._by_device(node, request, broad, self._simple(node, request)))
             for units in freed if lacks_devices else (self._least(node),):
                 for unit in units:
                     attempt.take(unit)
@@ -85,15 +85,15 @@ class NodeEviction:
 
     def _by_device(
         self, node: NodeState, request: Request, broad: bool, simple: list[Priced] | None
-    ) -> Iterator[Sequence[Unit]]:
-        """What frees one device after the other, the cheapest first, as it is when it is asked for.
+    ) -> Iterator[tuple[Cost, Sequence[Unit]]]:
+        """What frees one device after the other and its price, the cheapest first, as it is when asked for.
 
         `simple`: the answer of _simple(). `broad`: the first of them alone, by its price per freed device.
         """
         attempt, known = self._attempt, len(self._attempt.units)
-        for _, _, unit in simple or ():
+        for price, _, unit in simple or ():
             if self._policy.takes(attempt, self._world.workloads[unit.workload], unit.step, unit.priority):
-                yield (unit,)
+                yield price, (unit,)
         found: list[tuple[Cost, int, Device, Share, list[Unit]]] = []
         for device in node.devices.values() if simple is None else ():
             share = device.whole() if whole(request) else share_on(device.gpu, request)
@@ -105,9 +105,9 @@ class NodeEviction:
                     freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
                 found.append((price, device.gpu.index, device, share, units))
-        for _, _, device, share, units in sorted(found, key=itemgetter(0, 1))[: 1 if broad else None]:
+        for price, _, device, share, units in sorted(found, key=itemgetter(0, 1))[: 1 if broad else None]:
             # What is taken meanwhile may free other devices, too.
-            yield units if len(attempt.units) == known else self._freeing(device, share)
+            yield price, units if len(attempt.units) == known else self._freeing(device, share)
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -191,3 +191,9 @@ class NodeEviction:
         units = attempt.units[mark[1] :] if device.room(share) else []
         attempt.undo(mark)
         return units
+
+
+def _together(costs: Sequence[Cost]) -> Cost:
+    """The cost of units of different workloads, from the cost of each."""
+    ranks = sorted(chain.from_iterable(ranks for _, _, ranks in costs), reverse=True)
+    return sum(cores for cores, _, _ in costs), sum(gpu for _, gpu, _ in costs), tuple(ranks)
