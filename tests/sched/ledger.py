@@ -121,9 +121,9 @@ def wanted(workload: Workload, tasks: Sequence[Task]) -> int:
     """
     if workload.background:
         return 0
-    total = 0
     if not any(task.claims for task in tasks):
         return sum(group.request.gpu * (1 if group.elastic else group.wanted) for group in workload.groups)
+    total = 0
     for group in workload.groups:
         places = [t.claims for t in tasks if t.group == group.name and t.claims]
         if group.elastic:

@@ -131,7 +131,7 @@ class NodeEviction:
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
-        known = self._prices.alone.get(device.gpu.uuid)
+        known = self._prices.alone.get(device)
         if known is not None and known[0] == device.stamp:
             return known[1]
         claims = [(key, claim) for key in device.tasks if (claim := self._world.claim_of(key)) is not None]
@@ -143,7 +143,7 @@ class NodeEviction:
             return None
         unit = self._policy.everything(victim, claim, (key, device.gpu.uuid))
         found = self._prices.of((unit,)), device.gpu.index, unit
-        self._prices.alone[device.gpu.uuid] = device.stamp, found
+        self._prices.alone[device] = device.stamp, found
         return found
 
     # ------------------------------------------------------------------ victims of all kinds

@@ -11,6 +11,7 @@ from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.world.chunks import Step, core_priority
 from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import Device
 from pliant.sched.world.state import World
 
 WALKED = 200
@@ -31,7 +32,7 @@ class PriceCache:
         walks = youngest and sum(map(len, world.holders.values())) <= WALKED
         self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, tuple[Rank, bool, bool]] = {}  # what _ranked() has answered
-        self.alone: dict[str, tuple[int, Priced]] = {}  # device -> stamp, answer of _only()
+        self.alone: dict[Device, tuple[int, Priced]] = {}  # device -> stamp, answer of _only()
         self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # node -> stamp, answer of _simple()
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
@@ -85,7 +86,7 @@ class PriceCache:
     def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
         cores: list[str] = []
-        gpu = 0
+        gpu, workloads = 0, self._world.workloads
         ranks: list[UnitRank] = []
         for unit in units:
             wid = unit.workload
@@ -98,8 +99,7 @@ class PriceCache:
                 tail = (moved << 16) - self._world.tasks[unit.again.task].index
             elif unit.step is not Step.CORE:
                 tail = self._tail(unit)
-                row, turn = self._world.workloads[wid], (unit.priority, -unit.step, age, tail, wid)
-                queue = self._queue(row.project, turn)
+                queue = self._queue(workloads[wid].project, (unit.priority, -unit.step, age, tail, wid))
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
             if not background:  # that is the first to go
                 gpu += unit.gpu
