@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 from examples.walkthrough import Stage
 from pliant.console.remedies import can_be_made
 from tests.console.conftest import gone, serious, typed
+from tests.e2e.witness import statuses, until
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
 
@@ -36,12 +37,12 @@ def test_a_quota_is_raised_after_its_dry_run(page: Page, stage: Stage) -> None:
     assert serious(page, {"rules": {"color-contrast": {"enabled": False}}}) == ""
     dialog.get_by_role("button", name="Keep").click()
     expect(dialog).to_have_count(0)
-    assert "Pending" in typed(stage, "pliant list")
+    assert statuses(stage)["wants-two"] == "Pending"
 
     trial.click()
     dialog.get_by_role("button", name="Apply").click()
     expect(why).to_contain_text("Allocated 2 GPUs")
-    assert "Running" in typed(stage, "pliant list")
+    until(lambda: statuses(stage)["wants-two"] == "Running", "it runs")
 
 
 def test_another_workload_is_stopped_after_its_dry_run(page: Page, stage: Stage) -> None:

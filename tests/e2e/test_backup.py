@@ -1,11 +1,10 @@
 """Backup, restore and debug bundle of a server that runs."""
 
-import json
 import zipfile
 from pathlib import Path
 
 from examples.walkthrough import Done, Stage
-from tests.e2e.witness import client, until
+from tests.e2e.witness import client, statuses, until
 
 SLEEP = "-i ubuntu -g 1 --command -- sleep infinity"
 
@@ -15,10 +14,6 @@ def typed(stage: Stage, command: str) -> Done:
     done = stage.run(command)
     assert done.code == 0, f"{command}: {done.said}"
     return done
-
-
-def statuses(stage: Stage) -> dict[str, str]:
-    return {item["name"]: item["status"] for item in json.loads(typed(stage, "runai list -o json").out)}
 
 
 def attempts(stage: Stage) -> dict[str, int]:

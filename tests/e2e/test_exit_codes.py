@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from examples.walkthrough import Stage
-from tests.e2e.witness import client, until
+from tests.e2e.witness import client, statuses, until
 
 ENDS = {
     "true": 0,
@@ -244,7 +244,7 @@ def test_a_signal_alone_ends_nothing(shared: Stage) -> None:
     until(lambda: shared.run("pliant logs hears").out.count("up") == 2, "both listen")
     assert shared.run("pliant cancel hears --signal USR1").out == "hears got SIGUSR1.\n"
     until(lambda: {"main", "other"} <= set(shared.run("pliant logs hears").out.split()), "both heard it")
-    assert "Running" in shared.run("pliant list").out
+    assert statuses(shared)["hears"] == "Running"
     assert "sent SIGUSR1 to hears" in shared.run("pliant describe job hears").out
     assert shared.run("pliant cancel hears --signal NO").code == 2
     assert shared.run("pliant cancel hears --signal USR1 --now").code == 2
@@ -268,7 +268,7 @@ def test_what_is_piped_into_run_arrives_whole_over_a_restart_of_the_server(share
     """More than its FIFO holds, from a writer that is slower than the server's restart."""
     line = "(seq 100000; sleep 1; seq 100001 300000) | pliant run piped --stdin -- sh -c 'sleep 1; sha256sum'"
     with subprocess.Popen(["bash", "-c", line], env=shared.env, stdout=subprocess.PIPE, text=True) as running:
-        until(lambda: "Running" in shared.run("pliant list").out, "it runs")
+        until(lambda: statuses(shared).get("piped") == "Running", "it runs")
         assert shared.run("pliant restart").code == 0
         out, _ = running.communicate(timeout=240)
     expected = shared.run("seq 300000 | sha256sum").out

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from examples.walkthrough import Done, Stage
-from tests.e2e.witness import until
+from tests.e2e.witness import statuses, until
 
 SECRET = "S3CR3T-of-the-shell"
 
@@ -242,7 +242,7 @@ def test_files_of_a_deleted_job_are_kept_and_come_back(checkout: Checkout) -> No
 def test_a_job_that_lost_its_environment_is_held(stage: Stage) -> None:
     for command in ("pliant up --simulate 1x1", "pliant submit a -g 1 -- sleep 1000"):
         assert stage.run(command).code == 0
-    until(lambda: "Running" in stage.run("pliant list").out, "the GPU is taken")
+    until(lambda: statuses(stage) == {"a": "Running"}, "the GPU is taken")
     assert stage.run("pliant submit b -g 1 -- sleep 1000").code == 0
     found = json.loads(stage.run("pliant list -o json").out)
     identity = next(entry["id"] for entry in found if entry["name"] == "b")

@@ -37,6 +37,12 @@ def client(stage: Stage) -> Client:
     return Client.connect(state=str(stage.state))
 
 
+def statuses(stage: Stage) -> dict[str, str]:
+    """By the workloads' names; the word itself is in the head of every table."""
+    with client(stage) as api:
+        return {item["name"]: item["status"] for item in api.workloads()}
+
+
 def workers(stage: Stage) -> dict[str, list[str]]:
     """Names of the living worker processes of the quickstart, by workload id."""
     mark = f"PLIANT_ATTEMPT_DIR={stage.state}/".encode()
