@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from pliant.control.errors import Refused
 from pliant.control.ports import StaleEpoch, Store
@@ -11,18 +12,26 @@ from pliant.model.sample import MINUTE
 
 log = logging.getLogger(__name__)
 
+Failed = Callable[[str, Exception], None]
+"""Told what was not done, and why."""
+
 TIDY_SECONDS = 60
 """Between two looks at the trash and at how full its disk is."""
 
 
-def keep_house(service: Service, store: Store) -> None:
-    """Start it."""
-    threading.Thread(target=_prune, args=(service, store), name="pliant-prune", daemon=True).start()
-    threading.Thread(target=_tidy, args=(service,), name="pliant-trash", daemon=True).start()
-    threading.Thread(target=_measure, args=(service,), name="pliant-measure", daemon=True).start()
+def keep_house(service: Service, store: Store, closing: Callable[[], bool]) -> None:
+    """Start it. While the server is closing, its store may be closed: what fails then is not told."""
+
+    def failed(what: str, error: Exception) -> None:
+        if not closing():
+            log.error("%s: %s", what, error)
+
+    threading.Thread(target=_prune, args=(service, store, failed), name="pliant-prune", daemon=True).start()
+    threading.Thread(target=_tidy, args=(service, failed), name="pliant-trash", daemon=True).start()
+    threading.Thread(target=_measure, args=(service, failed), name="pliant-measure", daemon=True).start()
 
 
-def _prune(service: Service, store: Store) -> None:
+def _prune(service: Service, store: Store, failed: Failed) -> None:
     """Forget what is too old, once a day."""
     while True:
         try:
@@ -31,21 +40,21 @@ def _prune(service: Service, store: Store) -> None:
             store.prune_audit(service.now() - kept.keep_audit)
             service.usages.forget()
         except Exception as error:  # noqa: BLE001 - whatever ails the store, tomorrow it may be better
-            log.error("old history could not be pruned: %s", error)
+            failed("old history could not be pruned", error)
         time.sleep(24 * 3600)
 
 
-def _tidy(service: Service) -> None:
+def _tidy(service: Service, failed: Failed) -> None:
     """Remove files of deleted workloads that were kept for long enough."""
     while True:
         try:
             service.files.tidy()
         except (OSError, Refused) as error:
-            log.error("the trash could not be tidied: %s", error)
+            failed("the trash could not be tidied", error)
         time.sleep(TIDY_SECONDS)
 
 
-def _measure(service: Service) -> None:
+def _measure(service: Service, failed: Failed) -> None:
     """Measure at each full minute."""
     while True:
         time.sleep((MINUTE - service.now() % MINUTE) / 1000)
@@ -54,4 +63,4 @@ def _measure(service: Service) -> None:
         except StaleEpoch:
             return  # another server leads and measures
         except Exception as error:  # noqa: BLE001 - whatever ails the store or an engine, the next minute comes
-            log.error("nothing was measured this minute: %s", error)
+            failed("nothing was measured this minute", error)
