@@ -48,6 +48,10 @@ def _count(t):
 
 def _live(found):
     note(repr(found))
+    _lives(found)
+
+
+def _lives(found):
     seen["begun"] += 1
     t = play(found)
     t.settle(wait=7_200_000, cycles=400)
@@ -107,15 +111,25 @@ def test_worlds_in_which_accounts_share_no_gpu(found):
 GIVEN_AND_TAKEN = """
     submit j0 a g4 elastic; rest; submit j1 b g1 elastic live; submit j2 a g3; submit j3 a g1 x1-3
     submit j4 b m3Gi p80; finish 0; submit j5 a g1 x2
-"""
+"""  # b holds both of its jobs for a while within one cycle: that is no bonus
+ABOVE_FAIR_SHARE = """
+    submit j0 a g1 p25; submit j1 c g1 p25; submit j2 a g1 p25; submit j3 a g1 p25; submit j5 c g1 p25; rest
+    finish 0; finish 2; submit j6 c g2; drain 3; submit j8 c g0.2 bg; submit j10 a g0.2; submit j11 a g0.4 x2
+    submit j12 a g1; submit j13 a g1
+"""  # with j5, which loses nothing to make room, j6 would bring d1 above its fair share
 
 
-@_profile(1)
-@given(st.just(GIVEN_AND_TAKEN))
-def test_what_one_plan_gives_and_takes_again_is_no_bonus(steps):
-    """The referee once objected to this world: b holds both of its jobs for a while within one cycle."""
+@pytest.mark.parametrize(
+    ("nodes", "projects", "pools", "steps"),
+    [
+        ("n1:1 n2:2 n3:4 n4:1", "a=0 b=0:w=0 c=0", "default", GIVEN_AND_TAKEN),
+        ("n1:2 n2:2 n3:2", "d0/=1 d1/=0 d0/a=0 d1/c=3:w=0", "default:min=60", ABOVE_FAIR_SHARE),
+        ("n1:2 n2:2 n3:2", "d0/=1 d1/=0 d0/a=0 d1/c=0:w=0", "default:min=60", ABOVE_FAIR_SHARE),
+    ],
+)
+def test_worlds_to_which_the_referee_once_objected(nodes, projects, pools, steps):
     each = tuple(step.strip() for step in re.split(r"[;\n]", steps) if step.strip())
-    _live(Scenario("n1:1 n2:2 n3:4 n4:1", "a=0 b=0:w=0 c=0", "default", each, 1_000, Settings()))
+    _lives(Scenario(nodes, projects, pools, each, 1_000, Settings()))
 
 
 @pytest.mark.long

@@ -63,13 +63,13 @@ def irreducible(scene: Scene, plan: Plan) -> int:
 
 
 def _wins(scene: Scene, winner: Workload, after: dict[Key, Task]) -> bool:
-    """True if its project had more then than before and than its quota: no preemption does that."""
+    """True if a queue above it had more then than before and than its quota: no preemption does that."""
     old, new = (Books.of(scene, without_bonus(scene, tasks).values()) for tasks in (scene.tasks, after))
     return any(
         used.gpu > max(old.used[queue, pool].gpu, new.deserved(queue, pool))
         and new.deserved(queue, pool) >= 0
         for (queue, pool), used in new.used.items()
-        if queue == winner.project
+        if queue in new.path(winner)
     )
 
 
@@ -108,6 +108,9 @@ def needless(scene: Scene, plan: Plan) -> None:
             amount = amount.plus(place.resources)
         if free:
             allowed = may_have(books, workload, books.pool(old[0].node), amount)
+            if decision.action == "preempt" and decision.verb is Verb.EVICT:
+                kept = {**after, **{key: scene.tasks[key] for key in keys}}
+                allowed = allowed and not _wins(scene, scene.workloads[decision.beneficiary], kept)
             assert not allowed, f"{workload.name} could have stayed where it was: {decision}"
 
 
