@@ -239,3 +239,13 @@ def test_of_many_victims_each_gets_back_its_place_if_there_is_room():
     t = settled(" ".join(f"n{i}:1:cpu=8" for i in nodes), "a=9", *jobs, "high a g0 c6 x9 p80")
     evicted = {d.workload for d in t.decisions(verb="evict")}
     assert evicted == {f"{kind}{i}" for i in nodes for kind in "us"}, "the more valuable of the two stays"
+
+
+def test_where_its_own_queue_must_give_first_the_least_moves_aside():
+    """c must give three jobs for w, wherever they are. On n1 a whole GPU would move, on n2 half of one."""
+    t = settled(
+        "n1:4 n2:4", "a=2 b=2 c=3",
+        "v1 c g1 p25 @n2", "v2 c g1 p25 @n2", "s c g1 @n2", "m c g0.5 @n2",
+        "v3 c g1 p25 @n1", "o b g1 @n1", "v4 c g1 p25 @n1", "x a g1 @n1", "w c g3",
+    )  # fmt: skip
+    assert t.rows("w") == ["w Running 3 n2"] and [d.workload for d in t.decisions(verb="move")] == ["m"]

@@ -111,7 +111,7 @@ class Modes:
 
     def _lighter(self, best: Attempt, others: dict[str, int]) -> Iterator[SearchMode]:
         """Without the core of one of its victims, then beginning with a workload that may suffice alone."""
-        base = replace(best.mode, own_bound=False, first="", keeps="")
+        base = replace(best.mode, first="", keeps="")
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
             yield replace(base, keeps=wid)
