@@ -256,7 +256,7 @@ class Server:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
         self._write_record(found)
-        keep_house(service, store, lambda: self._front.should_exit)
+        keep_house(service, store)
         Sender(service.notices, service.now).start()
         if app.state.context.logins is not None:
             Following(app.state.context).start()

@@ -1,22 +1,24 @@
-"""What is told when the server could not measure itself."""
+"""What is told when the server could not measure itself, or forget what is old."""
 
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from pliant.control.housekeeping import keep_house
-from pliant.control.ports import StaleEpoch
 from pliant.model.sample import MINUTE
+from pliant.store.errors import Closed, StoreError
 from tests.house.waiting import until
 
 
 class Measured:
-    """A server at the end of a minute, whose store is closed."""
+    """A server at the end of a minute; measuring fails in these ways, one after the other."""
 
-    def __init__(self) -> None:
-        self.tries = 0
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = [*failures]
         self.board = SimpleNamespace(settings=SimpleNamespace(keep_history=0, keep_audit=0))
         self.usages = SimpleNamespace(forget=lambda: None)
         self.files = SimpleNamespace(tidy=lambda: None)
@@ -25,18 +27,16 @@ class Measured:
         return MINUTE - 1
 
     def measure(self) -> None:
-        self.tries += 1
-        if self.tries > 2:
-            raise StaleEpoch  # the end of its thread
-        raise RuntimeError("the store is closed")
+        raise self.failures.pop(0)
 
 
-@pytest.mark.parametrize("closing", [False, True])
-def test_what_fails_is_told_unless_the_server_is_closing(
-    caplog: pytest.LogCaptureFixture, closing: bool
-) -> None:
-    service, store = Measured(), SimpleNamespace(prune=lambda at: None, prune_audit=lambda at: None)
+def test_it_tries_again_after_a_failure_and_ends_with_the_store(caplog: pytest.LogCaptureFixture) -> None:
+    service = Measured(StoreError("busy"), Closed("closed"), StoreError("too late"))
+    store = SimpleNamespace(prune=Mock(side_effect=Closed("closed")))
+    before = {*threading.enumerate()}
     with caplog.at_level(logging.ERROR):
-        keep_house(cast("Any", service), cast("Any", store), lambda: closing)
-        until(lambda: service.tries > 2, "it is tried again after it failed")
-    assert ("nothing was measured this minute: the store is closed" in caplog.text) is not closing
+        keep_house(cast("Any", service), cast("Any", store))
+        until(lambda: {it.name for it in {*threading.enumerate()} - before} <= {"pliant-trash"}, "they end")
+    assert len(service.failures) == 1
+    said = [it.message for it in caplog.records if it.name == "pliant.control.housekeeping"]
+    assert said == ["nothing was measured this minute: busy"]

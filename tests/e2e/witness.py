@@ -38,7 +38,7 @@ def client(stage: Stage) -> Client:
 
 
 def statuses(stage: Stage) -> dict[str, str]:
-    """By the workloads' names; the word itself is in the head of every table."""
+    """By the workloads' names. The head of the list has the words Running and Pending, too."""
     with client(stage) as api:
         return {item["name"]: item["status"] for item in api.workloads()}
 

@@ -48,10 +48,10 @@ def _count(t):
 
 def _live(found):
     note(repr(found))
-    _lives(found)
+    _play_out(found)
 
 
-def _lives(found):
+def _play_out(found):
     seen["begun"] += 1
     t = play(found)
     t.settle(wait=7_200_000, cycles=400)
@@ -116,7 +116,7 @@ ABOVE_FAIR_SHARE = """
     submit j0 a g1 p25; submit j1 c g1 p25; submit j2 a g1 p25; submit j3 a g1 p25; submit j5 c g1 p25; rest
     finish 0; finish 2; submit j6 c g2; drain 3; submit j8 c g0.2 bg; submit j10 a g0.2; submit j11 a g0.4 x2
     submit j12 a g1; submit j13 a g1
-"""  # with j5, which loses nothing to make room, j6 would bring d1 above its fair share
+"""  # j6 does not need the place of j5, but with both d1 would be above its fair share
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ ABOVE_FAIR_SHARE = """
 )
 def test_worlds_to_which_the_referee_once_objected(nodes, projects, pools, steps):
     each = tuple(step.strip() for step in re.split(r"[;\n]", steps) if step.strip())
-    _lives(Scenario(nodes, projects, pools, each, 1_000, Settings()))
+    _play_out(Scenario(nodes, projects, pools, each, 1_000, Settings()))
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
+from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch, StoreClosed
 from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
 from pliant.model.booking import Booking, Stage
 from pliant.model.identity import AccessKey, AccessRule, Account, Allowance, Application, LoginSession, User
@@ -310,7 +310,7 @@ def test_a_closed_store_says_so(store: Database) -> None:
     epoch = store.lead()
     store.close()
     for call in (store.load, store.lead, lambda: store.commit(epoch, Batch())):
-        with pytest.raises(StoreError, match="closed"):
+        with pytest.raises(StoreClosed, match="closed"):
             call()
 
 

@@ -48,6 +48,10 @@ class StoreLost(Exception):
     """The store cannot be reached now; what it was told last may be written or not."""
 
 
+class StoreClosed(Exception):
+    """This server has closed the store, because it ends; nothing was read or written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """The answer once given to an `Idempotency-Key`."""

@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from pliant.store.errors import StoreError, explained
+from pliant.store.errors import Closed, StoreError, explained
 
 WAIT = 10_000
 """Ms for which another process may hold the write lock before StoreBusy."""
@@ -91,13 +91,13 @@ class Link:
             pass  # connecting does it
 
     def close(self) -> None:
-        """Every later use raises StoreError."""
+        """Every later use raises Closed."""
         for engine in (self.readers, self.writers):
             event.listen(engine, "do_connect", self._refuse)
             engine.dispose()
 
     def _refuse(self, *_: object) -> None:
-        raise StoreError(f"store {self.name}: it is closed")
+        raise Closed(f"store {self.name}: it is closed")
 
 
 def locate(where: str | Path) -> Path | URL:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from pliant.control.ports import StoreLost
+from pliant.control.ports import StoreClosed, StoreLost
 
 
 class StoreError(Exception):
@@ -23,6 +23,10 @@ class DiskFull(StoreError):
 
 class DatabaseLost(StoreError, StoreLost):
     """PostgreSQL does not answer, or has ended the connection."""
+
+
+class Closed(StoreError, StoreClosed):
+    """The store was used after close()."""
 
 
 _FULL = "SQLITE_FULL"
