@@ -2,9 +2,10 @@
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -206,6 +207,15 @@ class Fake:
         return Answer(200, self.chunks.get(path, Chunks()))
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client may hang up while its next request is waited for; anything else is told on stderr."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving() -> Iterator[Fake]:
     """A Fake behind a free port of this machine."""
@@ -233,9 +243,10 @@ def serving() -> Iterator[Fake]:
                 fake.break_next -= 1
                 self.close_connection = True
                 return
-            with suppress(BrokenPipeError, ConnectionResetError):  # clients may hang up
+            try:
                 self._reply(fake.answer(request))
-            fake.answered.append(parts.path)
+            finally:
+                fake.answered.append(parts.path)
 
         def _reply(self, answer: Answer) -> None:
             self.send_response(answer.status)
@@ -256,8 +267,7 @@ def serving() -> Iterator[Fake]:
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
