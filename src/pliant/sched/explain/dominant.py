@@ -1,6 +1,7 @@
 """Why a chunk was not placed: of all that stands in its way the one dominant reason, with its numbers."""
 
 from dataclasses import replace
+from functools import partial
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -23,7 +24,6 @@ from pliant.model.workload import Workload
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement import eligibility, fit, topology
-from pliant.sched.placement.booked import Books
 from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
 from pliant.sched.world.device_share import share_on
@@ -34,67 +34,138 @@ from pliant.sched.world.queue_tree import NOTHING
 
 def dominant(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
     """The dominant reason for which a chunk was not placed in a pool."""
-    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
-    cls = cycle.nodes_for(workload, block.pool)
-    if not cls.nodes:
-        return _barred(cycle, block, cls) or _no_node(cycle, workload, block.pool)
-    if cycle.never_fits(chunk, block.pool):
-        return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
+    cls = cycle.nodes_for(block.chunk.workload, block.pool)
+    reserved = partial(_reserved, reserving)
+    causes = (_no_node, _never, _refused, _protected, reserved, _booked, _withheld, _outwaited)
+    for cause in causes:
+        if (found := cause(cycle, block, cls)) is not None:
+            return found
+    return _short(cycle, block, cls)
+
+
+def _no_node(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """No node of the pool may take it."""
+    if cls.nodes:
+        return None
+    workload = block.chunk.workload
+    barred = _barred(cycle, block, cls)
+    if barred is not None:
+        return barred
+    types = eligibility.types(cycle.world, workload)
+    names = workload.node_type if types == eligibility.NO_TYPE else ", ".join(types)
+    count = sum(1 for node in cycle.world.nodes.values() if node.pool == block.pool)
+    return NoMatchingNode(block.pool, names, count)
+
+
+def _never(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """It would not fit if nothing else were there."""
+    if not cycle.never_fits(block.chunk, block.pool):
+        return None
+    return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _too_large(cycle, block, cls)
+
+
+def _refused(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """A queue above it may not hold more."""
     refusal = block.refusal
-    if refusal is not None:
-        if refusal.quota and refusal.resource == "gpu" and (broken := _overpromised(cycle, block, cls)):
-            return broken
-        queue, level = named_at(world, refusal.key), world.level_of(refusal.key)
-        kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
-        return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+    if refusal is None:
+        return None
+    if refusal.quota and refusal.resource == "gpu" and (broken := _overpromised(cycle, block, cls)):
+        return broken
+    queue, level = named_at(cycle.world, refusal.key), cycle.world.level_of(refusal.key)
+    kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
+    return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+
+
+def _protected(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """It waits for the end of a victim's minimum run time."""
     protected = cycle.protected.get(block.equivalence)
-    if protected is not None:
-        victim, until, rule = protected
-        named = workload_named(world, victim)
-        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
-    reserved = reserving.why(chunk, block.pool, block.adding)
-    if reserved is not None:
-        return reserved
-    if cycle.books is not None and (booked := _booked(cycle, cycle.books, block, cls)) is not None:
-        return booked
+    if protected is None:
+        return None
+    victim, until, rule = protected
+    named = workload_named(cycle.world, victim)
+    return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
+
+
+def _reserved(reserving: Reserving, cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """What is free is kept for a job that has waited longer."""
+    return reserving.why(block.chunk, block.pool, block.adding)
+
+
+def _booked(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """It would have its place if nothing were booked."""
+    if cycle.books is None:
+        return None
+    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
+    mark, world.guard = world.checkpoint(), None
+    placed = fit.place(world, cls, chunk, cycle.pool(block.pool))
+    nodes = sorted({claim.node for part in chunk.parts if (claim := world.claim_of(part.task)) is not None})
+    world.undo(mark)
+    world.guard = cycle.books
+    for name in nodes if placed else ():
+        if (booking := cycle.books.blocking(workload, name)) is not None:
+            project = None if booking.maintenance else queue_named(world.projects[booking.project])
+            gpus, begun = dict(booking.places)[name] * GPU, booking in cycle.books.active_on(name)
+            times = booking.start, booking.end, begun, workload.max_runtime
+            return Booked(block.adding.gpu, name, gpus, project, *times)
+    return None
+
+
+def _withheld(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """The budget of disruptions of a project keeps its victims in their places."""
     withheld = cycle.withheld.get(block.equivalence)
-    if withheld is not None:
-        churn, project = cycle.churn, queue_named(world.projects[withheld])
-        return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
+    if withheld is None:
+        return None
+    churn, project = cycle.churn, queue_named(cycle.world.projects[withheld])
+    return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
+
+
+def _outwaited(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
+    """Its priority is higher, but that of a victim has risen while the victim was pending."""
     outwaited = cycle.outwaited.get(block.equivalence)
-    if outwaited is not None:
-        holder, priority, aged = outwaited
-        named = workload_named(world, holder)
-        return Outwaited(named, priority, aged, chunk.priority, block.adding.gpu)
-    short = _short_of(block, cls)
+    if outwaited is None:
+        return None
+    holder, priority, aged = outwaited
+    named = workload_named(cycle.world, holder)
+    return Outwaited(named, priority, aged, block.chunk.priority, block.adding.gpu)
+
+
+# ---------------------------------------------------------------------- nothing else is in its way
+def _short(cycle: Cycle, block: Block, cls: NodeClass) -> Reason:
+    """Which resource is short, and why."""
+    short, chunk = _short_of(block, cls), block.chunk
     if short == "gpu" and (beside := _beside(block, cls)):
-        owner = block.chunk.parts[0].request.owner
+        owner = chunk.parts[0].request.owner
         return BesideOthers(block.adding.gpu, beside, "project" if owner.startswith(OF_PROJECT) else "user")
+    asked, free = getattr(block.adding, short), _all(cls, short)
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
-    if apart is not None and getattr(block.adding, short) <= _all(cls, short):
+    if apart is not None and asked <= free:
         return apart
     if short == "gpu" and block.equivalence in cycle.unentitled and _others_hold(cycle, block):
-        standing = cycle.shares.bare(block.pool)[workload.project]
-        quota = standing.deserved.gpu
-        return NotEntitled(
-            queue_named(world.projects[workload.project]),
-            block.pool,
-            block.adding.gpu,
-            world.use(workload.project, block.pool).claimed.gpu,
-            standing.fair.gpu,
-            -1 if quota >= INFINITE else quota,
-            _best(cls, "gpu"),
-            _all(cls, "gpu"),
-            (standing.past * 1000 + ALL // 2) // ALL if cycle.settings.past_use else None,
-        )
+        return _not_entitled(cycle, block, cls)
     if apart is not None:
         return apart
     if short == "gpu" and (broken := _overpromised(cycle, block, cls)) is not None:
         return broken
-    asked = getattr(block.adding, short)
     only = next(iter(cls.nodes)) if len(cls.nodes) == 1 else ""
-    tasks, best, free = len(chunk.parts), _best(cls, short), _all(cls, short)
-    return NoCapacity(asked, tasks, best, free, len(cls.nodes), short, only)
+    return NoCapacity(asked, len(chunk.parts), _best(cls, short), free, len(cls.nodes), short, only)
+
+
+def _not_entitled(cycle: Cycle, block: Block, cls: NodeClass) -> NotEntitled:
+    """With it, its project would hold more than its fair share, and others hold the rest."""
+    world, project, pool = cycle.world, block.chunk.workload.project, block.pool
+    standing = cycle.shares.bare(pool)[project]
+    quota = standing.deserved.gpu
+    return NotEntitled(
+        queue_named(world.projects[project]),
+        pool,
+        block.adding.gpu,
+        world.use(project, pool).claimed.gpu,
+        standing.fair.gpu,
+        -1 if quota >= INFINITE else quota,
+        _best(cls, "gpu"),
+        _all(cls, "gpu"),
+        (standing.past * 1000 + ALL // 2) // ALL if cycle.settings.past_use else None,
+    )
 
 
 def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
@@ -105,23 +176,6 @@ def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
     level, tasks, best, room, domains = found
     ever = not topology.never(cycle.world, block.chunk, cls)
     return NoDomain(level, tasks, room, best, domains, ever)
-
-
-def _booked(cycle: Cycle, books: Books, block: Block, cls: NodeClass) -> Booked | None:
-    """For what would have its place if nothing were booked."""
-    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
-    mark, world.guard = world.checkpoint(), None
-    placed = fit.place(world, cls, chunk, cycle.pool(block.pool))
-    nodes = sorted({claim.node for part in chunk.parts if (claim := world.claim_of(part.task)) is not None})
-    world.undo(mark)
-    world.guard = books
-    for name in nodes if placed else ():
-        if (booking := books.blocking(workload, name)) is not None:
-            project = None if booking.maintenance else queue_named(world.projects[booking.project])
-            gpus, begun = dict(booking.places)[name] * GPU, booking in books.active_on(name)
-            times = booking.start, booking.end, begun, workload.max_runtime
-            return Booked(block.adding.gpu, name, gpus, project, *times)
-    return None
 
 
 def _beside(block: Block, cls: NodeClass) -> int:
@@ -174,13 +228,6 @@ def _overpromised(cycle: Cycle, block: Block, cls: NodeClass) -> Overpromised | 
     return Overpromised(project, pool, asked, mine, quota, promised, has, others, named)
 
 
-def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
-    types = eligibility.types(cycle.world, workload)
-    names = workload.node_type if types == eligibility.NO_TYPE else ", ".join(types)
-    count = sum(1 for node in cycle.world.nodes.values() if node.pool == pool)
-    return NoMatchingNode(pool, names, count)
-
-
 def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart | None:
     """For what must lie apart, while too few domains have room for one (`ever`: could have)."""
     if not cycle.world.demands(block.chunk.workload.id):
@@ -209,7 +256,7 @@ def _unsuited(cycle: Cycle, workload: Workload, pool: str, cls: NodeClass) -> Un
     return Unsuited(pool, nodes, unlike, tainted, text_of(taint))
 
 
-def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
+def _too_large(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
     for part in block.chunk.parts:
         cls = eligibility.for_task(cycle.world, whole, part.task)
         devices, _, cpu, memory = cls.largest
