@@ -35,9 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from measure import head, percentile, row, tiny, took
 
-from pliant.engines.local.layout import Folder
-from pliant.engines.local.supervisor import NATIVE, answered, spawn
-from pliant.engines.local.warden import Walls
+from pliant.engines.local.folder.layout import Folder
+from pliant.engines.local.launch.supervisor import NATIVE, answered, spawn
+from pliant.engines.local.launch.warden import Walls
 from tests.box.box_rig import PYTHON, Box, members, sweep, sweep_the_dead, trees, until
 from tests.box.server_rig import ServedBox
 

@@ -19,10 +19,8 @@ from pathlib import Path
 
 from measure import environment, head, in_turns, resident, row, tiny
 
-from pliant.engines.local.layout import Folder
-from pliant.engines.local.supervisor import HERE, NATIVE, answered, spawn
-
-PYTHON = (sys.executable, "-S", "-E", str(HERE / "supervise.py"))
+from pliant.engines.local.folder.layout import Folder
+from pliant.engines.local.launch.supervisor import FALLBACK, NATIVE, answered, spawn
 
 
 class Supervised:
@@ -68,7 +66,7 @@ def main() -> int:
     place = Path(tempfile.mkdtemp(prefix="pliant-bench-")).resolve()
     kinds = {
         "native": Supervised((str(NATIVE),), place / "native"),
-        "Python": Supervised(PYTHON, place / "python"),
+        "Python": Supervised(FALLBACK, place / "python"),
     }
     if not NATIVE.exists():
         print("the native supervisor is not built (`make native`): only the fallback is measured")

@@ -47,13 +47,13 @@ from pliant.control.state.draft import Draft
 from pliant.devices.discovery import Found
 from pliant.devices.strays import Strays
 from pliant.engines.kube.make import kube_service
-from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
-from pliant.engines.local.layout import Layout, LayoutError
-from pliant.engines.local.processes import started
+from pliant.engines.local.folder.layout import Layout, LayoutError
+from pliant.engines.local.launch.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
+from pliant.engines.local.launch.supervisor import command
+from pliant.engines.local.launch.warden import Away
+from pliant.engines.local.observe.processes import started
 from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
-from pliant.engines.local.supervisor import command
-from pliant.engines.local.warden import Away
 from pliant.examination import examined, findings
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster

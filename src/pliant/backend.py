@@ -17,9 +17,9 @@ from pliant.devices.place import Place
 from pliant.devices.pods import sharing
 from pliant.engines.kube.make import kube_admission, kube_engine, kube_epoch, kube_left, kube_trouble
 from pliant.engines.local.engine import LocalEngine
-from pliant.engines.local.launcher import BoxLauncher, OwnLauncher
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.processes import owner_of
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.launch.launcher import BoxLauncher, OwnLauncher
+from pliant.engines.local.observe.processes import owner_of
 from pliant.model.machine import Cluster
 from pliant.model.order import Start
 from pliant.model.workload import Attempt, AttemptId

@@ -12,8 +12,8 @@ from pliant.devices.discovery import find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.place import Place
 from pliant.engines.kube.make import OWN, kube_findings
-from pliant.engines.local.confinement import writable
-from pliant.engines.local.supervisor import command
+from pliant.engines.local.launch.confinement import writable
+from pliant.engines.local.launch.supervisor import command
 from pliant.site.openid import read
 
 

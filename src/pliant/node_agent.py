@@ -18,8 +18,8 @@ from pliant.devices.node_look import Look, Looker, Trouble
 from pliant.devices.nvml import NvmlDevices
 
 try:
-    from pliant.engines.kube.agents import FOLDER, folder_of
-    from pliant.engines.kube.connection import Connection, Unreachable
+    from pliant.engines.kube.apiserver.connection import Connection, Unreachable
+    from pliant.engines.kube.fractions.agents import FOLDER, folder_of
     from pliant.engines.kube.node_pods import NodePod, NodePods
 except ModuleNotFoundError as missing:
     sys.exit(f"pliant: the agent needs {missing.name}: pip install 'pliant[kubernetes]'.")

@@ -12,9 +12,9 @@ from pathlib import Path
 from pliant.api.connections.listeners import open_port
 from pliant.api.connections.peer import listen
 from pliant.control.fractions import HandedOut, Unheld
-from pliant.engines.local.launcher import BoxLauncher
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.warden import Owner, Warden
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.launch.launcher import BoxLauncher
+from pliant.engines.local.launch.warden import Owner, Warden
 from pliant.model.machine import Node
 from pliant.model.order import Start
 from pliant.model.quantity import GPU

@@ -20,8 +20,18 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from pliant.engines.local.supervisor import NATIVE
-from pliant.engines.local.warden import END, Owner, Refused, Verb, Walls, Warden, close, launch, receive
+from pliant.engines.local.launch.supervisor import NATIVE
+from pliant.engines.local.launch.warden import (
+    END,
+    Owner,
+    Refused,
+    Verb,
+    Walls,
+    Warden,
+    close,
+    launch,
+    receive,
+)
 from pliant.model.workload import AttemptId
 from tests.house import waiting
 

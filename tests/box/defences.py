@@ -215,7 +215,7 @@ DEFENCES = (
     ),
     Defence(
         FILES, "the server opens no pipe, link or device in the place of a file",
-        "src/pliant/engines/local/regular.py",
+        "src/pliant/engines/local/folder/regular.py",
         "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC",
         "os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC",
         "engines/test_replaced_files.py",
@@ -284,7 +284,7 @@ DEFENCES = (
     ),
     Defence(
         OUTLIVE, "the group says what belongs to an attempt, not the environment of a process",
-        "src/pliant/engines/local/launcher.py",
+        "src/pliant/engines/local/launch/launcher.py",
         "        count = 0\n        while True:",
         "        count = processes.end(self._epoch.__self__, wanted, spare=None, waiting=waiting)\n"
         "        while True:",

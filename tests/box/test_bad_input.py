@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.warden import Owner, Verb
+from pliant.engines.local.launch.warden import Owner, Verb
 from tests.box.box_rig import SECONDS, Box, accounts, members, sweep, trees, until
 from tests.box.conftest import requirements
 from tests.box.server_rig import OPENED, ServedBox

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pliant.engines.local.engine import LocalEngine
-from pliant.engines.local.launcher import BoxLauncher
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.warden import END, Owner, Verb
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.launch.launcher import BoxLauncher
+from pliant.engines.local.launch.warden import END, Owner, Verb
 from tests.box.box_rig import Box, members
 from tests.box.conftest import requirements
 from tests.engines.contract import A, EngineContract

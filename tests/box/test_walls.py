@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from pliant.devices.strays import Strays
-from pliant.engines.local.processes import started
-from pliant.engines.local.warden import Refused, Verb, Walls, launch
+from pliant.engines.local.launch.warden import Refused, Verb, Walls, launch
+from pliant.engines.local.observe.processes import started
 from pliant.model.workload import AttemptId
 from tests.box.box_rig import PYTHON, Box, group_file, members, trees, until
 from tests.box.test_warden import FULL, ZERO, live

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.warden import ORDER, VERSION, Away, Owner, Verb, Walls, launch
+from pliant.engines.local.launch.warden import ORDER, VERSION, Away, Owner, Verb, Walls, launch
 from pliant.model.workload import AttemptId
 from tests.box.box_rig import PYTHON, accounts, group_file, until
 

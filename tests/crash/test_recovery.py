@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.launcher import OwnLauncher
-from pliant.engines.local.layout import Layout
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.launch.launcher import OwnLauncher
 from pliant.engines.local.strangers import strangers
 from pliant.store.folder import StateFolder
 from pliant.store.recovery import compare, restore_backup

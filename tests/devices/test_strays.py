@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pliant.devices.strays import GRACE_SECONDS, Strays
-from pliant.engines.local.processes import started
+from pliant.engines.local.observe.processes import started
 from pliant.model.workload import AttemptId
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from examples.walkthrough import Stage
-from pliant.engines.local.confinement import writable
-from pliant.engines.local.supervisor import command
+from pliant.engines.local.launch.confinement import writable
+from pliant.engines.local.launch.supervisor import command
 from tests.shim.stage import DRIVERS, GIB, HERE, MIB, compile_c
 
 PYNVML = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount(), "

@@ -4,19 +4,18 @@ import json
 import os
 import select
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from pliant.engines.local.engine import LocalEngine
-from pliant.engines.local.supervisor import HERE, NATIVE
+from pliant.engines.local.launch.supervisor import FALLBACK as PYTHON_SUPERVISOR
+from pliant.engines.local.launch.supervisor import NATIVE
 from pliant.model.workload import AttemptId, Launch
 from tests.engines.contract import GRACE, NODE, Rig
 from tests.house.gaps import gap
 from tests.house.waiting import until
 
 SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
-PYTHON_SUPERVISOR = (sys.executable, "-S", "-E", str(HERE / "supervise.py"))
 
 
 FALLBACK = "pliant-supervise: the Python fallback: no compiled supervisor is installed\n"

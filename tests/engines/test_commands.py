@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pliant.control.errors import NoCommand, NotExecutable
-from pliant.engines.local import commands
-from pliant.engines.local.commands import Commands
+from pliant.engines.local.launch import commands
+from pliant.engines.local.launch.commands import Commands
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pliant.engines.local import living
-from pliant.engines.local import processes as looks
+from pliant.engines.local.observe import processes as looks
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.workload import Attempt, AttemptId
 from tests.engines.contract import A, B, place

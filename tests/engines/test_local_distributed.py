@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local import rendezvous
-from pliant.engines.local.distributed import variables
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.rendezvous import NoPort, Rendezvous
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.launch import rendezvous
+from pliant.engines.local.launch.distributed import variables
+from pliant.engines.local.launch.rendezvous import NoPort, Rendezvous
 from pliant.model.machine import Placement
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Kind, Launch, Request, TaskGroup, Workload

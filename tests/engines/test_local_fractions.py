@@ -19,8 +19,8 @@ from pliant.devices.cards import DRIVERS
 from pliant.devices.handout import SHIM, Handout
 from pliant.devices.observer import Observer
 from pliant.devices.place import Place
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.processes import owner_of
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.observe.processes import owner_of
 from pliant.model.fact import AttemptResized
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Resize, Start

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from pliant.engines.local import logs
-from pliant.engines.local.layout import Folder
+from pliant.engines.local.folder import logs
+from pliant.engines.local.folder.layout import Folder
 from pliant.model.workload import AttemptId
 from tests.engines.contract import A
 from tests.engines.local_rig import LocalRig, until

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from pliant.engines.local import processes
+from pliant.engines.local.observe import processes
 
 LOOKS = 3000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pliant.control.submit.variables import Variables
-from pliant.engines.local.environment import NoFolder, check_folder
-from pliant.engines.local.layout import boot_id
+from pliant.engines.local.folder.layout import boot_id
+from pliant.engines.local.launch.environment import NoFolder, check_folder
 from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder
 from tests.engines.contract import A, workload
 from tests.engines.local_rig import LocalRig

@@ -8,8 +8,8 @@ from threading import Barrier
 
 import pytest
 
-from pliant.engines.local.layout import Layout
-from pliant.engines.local.trash import Trash
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.folder.trash import Trash
 from tests.engines.contract import A, B, workload
 from tests.engines.local_rig import LocalRig
 

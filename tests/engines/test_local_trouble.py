@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.local import engine, layout
-from pliant.engines.local.layout import Folder, Layout, LayoutError
+from pliant.engines.local import engine
+from pliant.engines.local.folder import layout
+from pliant.engines.local.folder.layout import Folder, Layout, LayoutError
 from pliant.model.fact import AttemptEnded, NodeSeen
 from pliant.model.workload import AttemptId
 from tests.engines.contract import GPUS, NODE, A, B

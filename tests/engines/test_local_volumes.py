@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.control.submit.variables import Variables
-from pliant.engines.local import volumes
+from pliant.engines.local.launch import volumes
 from pliant.model.volume import GIT, HOST_PATH, NFS, Volume, login_variables
 from pliant.model.workload import AttemptId, Launch
 from tests.engines.contract import A

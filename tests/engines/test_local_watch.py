@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pliant.engines.local.watch import Closed, Strands, Watcher
+from pliant.engines.local.observe.watch import Closed, Strands, Watcher
 from tests.engines.local_rig import SECONDS, until
 
 

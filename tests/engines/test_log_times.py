@@ -5,8 +5,8 @@ import os
 import pytest
 
 from pliant.control.clock import stamp
-from pliant.engines.local import log_times, logs
-from pliant.engines.local.layout import Folder
+from pliant.engines.local.folder import log_times, logs
+from pliant.engines.local.folder.layout import Folder
 
 WORD = log_times.WORD
 T = 1_700_000_000_000

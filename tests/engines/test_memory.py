@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.memory import Kills
+from pliant.engines.local.observe.memory import Kills
 from tests.engines.contract import A
 from tests.engines.local_rig import LocalRig
 

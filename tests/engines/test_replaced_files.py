@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local import logs
-from pliant.engines.local.layout import Folder, read_json
-from pliant.engines.local.regular import MOST, Odd, open_regular, read_regular
+from pliant.engines.local.folder import logs
+from pliant.engines.local.folder.layout import Folder, read_json
+from pliant.engines.local.folder.regular import MOST, Odd, open_regular, read_regular
 
 SECRET = b"a line of somebody else"
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from pliant.control.ports import TaskLoad
-from pliant.engines.local import usage
-from pliant.engines.local.layout import Layout
+from pliant.engines.local.folder.layout import Layout
+from pliant.engines.local.observe import usage
 from pliant.model.workload import AttemptId
 
 A, B = AttemptId("w", "task-0", 1), AttemptId("w", "task-1", 1)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.apiserver.connection import Connection
+from pliant.engines.kube.apiserver.names import pod_name
 from pliant.engines.kube.engine import KubeEngine
-from pliant.engines.kube.names import pod_name
-from pliant.engines.kube.session import CANNOT_RUN
+from pliant.engines.kube.pods.session import CANNOT_RUN
 from pliant.model.machine import Gpu, Node, Placement, Share
 from pliant.model.workload import Launch
 from tests.engines.contract import GIB, GRACE, Rig

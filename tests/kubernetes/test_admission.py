@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pliant.api.admission import MOST, PATH, Admission
 from pliant.cli.cluster.webhook import webhook
-from pliant.engines.kube.admission import admit
+from pliant.engines.kube.others.admission import admit
 
 IMAGE = "registry/pliant:1"
 HALF = {"gpu-fraction": "0.5"}

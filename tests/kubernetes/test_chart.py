@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pliant.api.admission import PATH
 from pliant.cli.cluster.webhook import webhook
-from pliant.engines.kube.agents import FOLDER
+from pliant.engines.kube.fractions.agents import FOLDER
 from pliant.engines.kube.rights import AGENT_RIGHTS, RIGHTS
 from tests.kubernetes.control_plane import ROOT, Answered, helm, until
 from tests.kubernetes.release import CHART, run

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pliant.engines.kube
-from pliant.engines.kube.connection import KINDS
+from pliant.engines.kube.apiserver.connection import KINDS
 
 TOGETHER = """
 import sys, threading
 from pathlib import Path
 from lightkube.core.decoders import decode_object
 from lightkube.resources.core_v1 import Pod, Secret
-from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.apiserver.connection import Connection
 
 connection = Connection(Path(sys.argv[1]))
 sys.setswitchinterval(1e-6)

@@ -8,11 +8,11 @@ import pytest
 from lightkube.resources.core_v1 import Pod
 
 from pliant.devices.config import parse
-from pliant.engines.kube.admission import admit
-from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.names import ATTEMPT, DEVICES, GPU_CONF, GPUS
-from pliant.engines.kube.placed import placed
-from pliant.engines.kube.pods import seen
+from pliant.engines.kube.apiserver.connection import Connection
+from pliant.engines.kube.apiserver.names import ATTEMPT, DEVICES, GPU_CONF, GPUS
+from pliant.engines.kube.apiserver.seen import seen
+from pliant.engines.kube.others.admission import admit
+from pliant.engines.kube.others.placed import placed
 from pliant.engines.kube.strangers import what_is_left
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Start

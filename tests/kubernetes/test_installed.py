@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.apiserver.cluster import Cluster
+from pliant.engines.kube.apiserver.connection import Connection
 from pliant.engines.kube.rights import AGENT_RIGHTS
 from tests.kubernetes.control_plane import until
 from tests.kubernetes.installed import ACCOUNT, MADE, OPENS, a_release, add_owner, add_pod

@@ -10,7 +10,7 @@ import pytest
 
 from examples.walkthrough import Stage
 from pliant.devices.config import parse
-from pliant.engines.kube.names import namespace_of
+from pliant.engines.kube.apiserver.names import namespace_of
 from tests.kubernetes.control_plane import shared, until
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.test_origins import define

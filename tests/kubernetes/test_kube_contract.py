@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from lightkube import ApiError
 
-from pliant.engines.kube.cluster import Cluster, Refused
-from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER
+from pliant.engines.kube.apiserver.cluster import Cluster, Refused
+from pliant.engines.kube.apiserver.connection import Connection
+from pliant.engines.kube.apiserver.names import ATTEMPT, CLUSTER, FINALIZER
 from pliant.model.fact import AttemptResized, NodeLost, NodeSeen, ResizeDenied
 from pliant.model.order import Resize
 from tests.engines.contract import GIB, A, B, EngineContract

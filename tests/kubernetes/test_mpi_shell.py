@@ -9,16 +9,18 @@ from contextlib import suppress
 
 import pytest
 
-from pliant.engines.kube import mpi_shell
-from pliant.engines.kube.mpi_shell import SIZE, Broken, Way, call
+from pliant.engines.kube.pods import mpi_shell
+from pliant.engines.kube.pods.mpi_shell import SIZE, Broken, Way, call
 from tests.house.waiting import until
 from tests.kubernetes.keeper import free_ports
 
-SERVE = "import sys; from pliant.engines.kube.mpi_shell import serve; serve('the word', int(sys.argv[1]))"
+SERVE = (
+    "import sys; from pliant.engines.kube.pods.mpi_shell import serve; serve('the word', int(sys.argv[1]))"
+)
 
 CALL = """\
 import sys
-from pliant.engines.kube.mpi_shell import call
+from pliant.engines.kube.pods.mpi_shell import call
 sys.exit(call(*sys.argv[1:4], int(sys.argv[4])))
 """
 

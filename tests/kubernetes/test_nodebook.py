@@ -5,10 +5,10 @@ from lightkube.resources.core_v1 import Node as KubeNode
 from lightkube.resources.core_v1 import Pod
 from lightkube.resources.resource_v1 import ResourceClaim
 
-from pliant.engines.kube.claims import EXTENDED, devices_of
-from pliant.engines.kube.names import ATTEMPT, CLUSTER
-from pliant.engines.kube.nodebook import NodeBook
-from pliant.engines.kube.pods import seen
+from pliant.engines.kube.apiserver.names import ATTEMPT, CLUSTER
+from pliant.engines.kube.apiserver.seen import seen
+from pliant.engines.kube.nodes.claims import EXTENDED, devices_of
+from pliant.engines.kube.nodes.nodebook import NodeBook
 from pliant.model.fact import NodeSeen
 from pliant.model.machine import Placement, Share
 from pliant.model.workload import AttemptId

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pliant.engines.kube.names import FINALIZER, namespace_of
+from pliant.engines.kube.apiserver.names import FINALIZER, namespace_of
 from pliant.model.fact import NodeLost, NodeSeen, WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start, Stop
 from pliant.model.workload import Attempt, AttemptId

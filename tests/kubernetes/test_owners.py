@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.kinds import FINALIZER
-from pliant.engines.kube.owners import Owners
+from pliant.engines.kube.apiserver.cluster import Cluster
+from pliant.engines.kube.apiserver.connection import Connection
+from pliant.engines.kube.resources.kinds import FINALIZER
+from pliant.engines.kube.resources.owners import Owners
 from tests.house.gaps import gap
 from tests.kubernetes.control_plane import ROOT, SETUP, pieces, shared, until
 from tests.kubernetes.test_controllers import Typing

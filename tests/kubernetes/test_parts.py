@@ -8,8 +8,8 @@ import pytest
 
 from pliant.devices.config import parse
 from pliant.devices.pods import sharing
-from pliant.engines.kube import lent
-from pliant.engines.kube.names import GPU_CONF, holder_name
+from pliant.engines.kube.apiserver.names import GPU_CONF, holder_name
+from pliant.engines.kube.fractions import lent
 from pliant.model.fact import NodeSeen
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Start

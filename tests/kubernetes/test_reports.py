@@ -5,8 +5,8 @@ import json
 import pytest
 
 from pliant.control.usecases.jobs import progress_of
-from pliant.engines.kube.reports import PAUSE, Reports, _Job, report_of
-from pliant.engines.kube.session import output
+from pliant.engines.kube.pods.reports import PAUSE, Reports, _Job, report_of
+from pliant.engines.kube.pods.session import output
 from pliant.model.workload import AttemptId
 from pliant.train.agent.link import Link
 

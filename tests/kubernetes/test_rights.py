@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.apiserver.connection import Connection
 from pliant.engines.kube.rights import examine
 from tests.kubernetes.control_plane import until
 from tests.kubernetes.installed import ACCOUNT, MADE, OPENS, a_release, add_owner, add_pod

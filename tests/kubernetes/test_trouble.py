@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from examples.walkthrough import Stage
-from pliant.engines.kube import connection as ways
+from pliant.engines.kube.apiserver import connection as ways
 from pliant.model.fact import NodeSeen
 from tests.engines.contract import A
 from tests.kubernetes.control_plane import until

@@ -4,7 +4,7 @@ import pytest
 from httpx2 import ConnectError, Request, Response
 from lightkube import ApiError
 
-from pliant.engines.kube.trouble import trouble_of
+from pliant.engines.kube.apiserver.trouble import trouble_of
 
 CURE = "it is tried again. See `kubectl get --raw /readyz?verbose`"
 

@@ -3,8 +3,8 @@
 import threading
 import time
 
-from pliant.engines.kube import work
-from pliant.engines.kube.work import WorkQueue
+from pliant.engines.kube.apiserver import work
+from pliant.engines.kube.apiserver.work import WorkQueue
 from tests.kubernetes.control_plane import until
 
 

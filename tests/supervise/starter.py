@@ -18,7 +18,7 @@ from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "native" / "supervise.c"
-TWIN = ROOT / "src" / "pliant" / "engines" / "local" / "supervise.py"
+TWIN = ROOT / "src" / "pliant" / "engines" / "local" / "fallback" / "supervise.py"
 FALLBACK = "pliant-supervise: the Python fallback: no compiled supervisor is installed\n"
 SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
 

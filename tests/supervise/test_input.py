@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.standard_input import FRAME, TaskInput
+from pliant.engines.local.launch.standard_input import FRAME, TaskInput
 from tests.supervise.starter import Attempt, until
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.layout import Folder
-from pliant.engines.local.log_times import MARK, Times
+from pliant.engines.local.folder.layout import Folder
+from pliant.engines.local.folder.log_times import MARK, Times
 from tests.supervise.starter import FALLBACK, Attempt
 
 WAIT = "until [ -e go ]; do sleep 0.01; done"

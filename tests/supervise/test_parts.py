@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local import processes, supervise_processes, supervise_record
+from pliant.engines.local.fallback import processes as supervise_processes
+from pliant.engines.local.fallback import record as supervise_record
+from pliant.engines.local.observe import processes
 from tests.house.gaps import gap
 from tests.supervise.starter import SOURCE, compile_c, compiler
 

@@ -15,24 +15,25 @@ from pliant.control.fractions import Sharing, TaskUse
 from pliant.control.ports import Input, Session, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.afar import Afar
-from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.connection import Connection, Unreachable
-from pliant.engines.kube.leading import raise_epoch
-from pliant.engines.kube.lent import Shared
-from pliant.engines.kube.machines import Machines
-from pliant.engines.kube.names import FINALIZER, SCHEDULER
-from pliant.engines.kube.nodebook import NodeBook
-from pliant.engines.kube.output import log_of
-from pliant.engines.kube.owners import Owners
-from pliant.engines.kube.parts import Parts, in_parts, use_of
-from pliant.engines.kube.pods import Seen, refusal, seen, workload_of
+from pliant.engines.kube.apiserver.cluster import Cluster
+from pliant.engines.kube.apiserver.connection import Connection, Unreachable
+from pliant.engines.kube.apiserver.leading import raise_epoch
+from pliant.engines.kube.apiserver.names import FINALIZER, SCHEDULER
+from pliant.engines.kube.apiserver.seen import Seen, seen, workload_of
+from pliant.engines.kube.apiserver.trouble import trouble_of
+from pliant.engines.kube.apiserver.watching import Follower
+from pliant.engines.kube.apiserver.work import WorkQueue
+from pliant.engines.kube.fractions.lent import Shared
+from pliant.engines.kube.fractions.parts import Parts, in_parts, use_of
+from pliant.engines.kube.nodes.machines import Machines
+from pliant.engines.kube.nodes.nodebook import NodeBook
+from pliant.engines.kube.others.waiting import WaitingPods
+from pliant.engines.kube.pods.manifest import refusal
+from pliant.engines.kube.pods.output import log_of
+from pliant.engines.kube.pods.session import PodTunnels, begin, signal_all
+from pliant.engines.kube.pods.variables import SealedSecrets
+from pliant.engines.kube.resources.owners import Owners
 from pliant.engines.kube.runs import ByWorkload, Run, Steps, shared
-from pliant.engines.kube.session import PodTunnels, begin, signal_all
-from pliant.engines.kube.trouble import trouble_of
-from pliant.engines.kube.variables import SealedSecrets
-from pliant.engines.kube.waiting import WaitingPods
-from pliant.engines.kube.watching import Follower
-from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import AttemptEnded, AttemptResized, Fact, ResizeDenied
 from pliant.model.machine import Placement
 from pliant.model.order import Resize, Start, Stop
@@ -365,8 +366,7 @@ class KubeEngine(Afar):
         self._waiting.see(found, pod, there=there)
 
     def _see_pod(self, pod: Seen, *, there: bool) -> None:
-        key = (pod.namespace, pod.name)
-        ours = self._ours(pod)
+        key, ours = (pod.namespace, pod.name), self._ours(pod)
         with self._lock:
             before = self._pods.take(key)
             if there and (ours or pod.lives):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.control.left import Left
 from pliant.control.ports import Engine, Row
-from pliant.engines.kube.names import SCHEDULER, lease_name
+from pliant.engines.kube.apiserver.names import SCHEDULER, lease_name
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId
 
 if TYPE_CHECKING:
     from pliant.control.fractions import Finding, Sharing
     from pliant.control.service import Service
-    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.apiserver.connection import Connection
 
 
 OWN = "in-cluster"
@@ -25,10 +25,10 @@ def kube_service(kubeconfig: str, cluster: str, service: "Service", engine: Engi
     without a cluster."""
     if not kubeconfig:
         return lambda: None
-    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.apiserver.connection import Connection
     from pliant.engines.kube.engine import KubeEngine
-    from pliant.engines.kube.reports import Reports
-    from pliant.engines.kube.resources import Resources
+    from pliant.engines.kube.pods.reports import Reports
+    from pliant.engines.kube.resources.reconciler import Resources
 
     assert isinstance(engine, KubeEngine)
     found = Resources(_connected(kubeconfig, Connection), cluster, service, engine.name, engine.owners)
@@ -62,7 +62,7 @@ def kube_engine(
     Raises ValueError.
     """
     try:
-        from pliant.engines.kube.connection import Connection
+        from pliant.engines.kube.apiserver.connection import Connection
         from pliant.engines.kube.engine import KubeEngine
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
@@ -91,7 +91,7 @@ def kube_left(
     """
     from httpx2 import HTTPError
 
-    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.apiserver.connection import Connection
     from pliant.engines.kube.engine import KubeEngine
     from pliant.engines.kube.strangers import what_is_left
 
@@ -108,8 +108,8 @@ def kube_admission(
     scheduler: str, image: str, engine: Engine
 ) -> "Callable[[dict[str, Any]], dict[str, Any]]":
     """What answers the API server when it is asked about a pod that is to be created."""
-    from pliant.engines.kube.admission import admit
     from pliant.engines.kube.engine import KubeEngine
+    from pliant.engines.kube.others.admission import admit
 
     assert isinstance(engine, KubeEngine)
     return lambda review: admit(review, scheduler or SCHEDULER, image, kept=engine.kept())
@@ -121,7 +121,7 @@ def kube_epoch(kubeconfig: str, cluster: str) -> int:
     from httpx2 import HTTPError
     from lightkube.resources.coordination_v1 import Lease
 
-    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.apiserver.connection import Connection
 
     connection = _connected(kubeconfig, Connection)
     try:
@@ -154,7 +154,7 @@ def _named(pair: str) -> tuple[str, str]:
 def kube_findings(kubeconfig: str) -> "list[Finding]":
     """What of a cluster Pliant could use, and what is missing. Raises ValueError."""
     try:
-        from pliant.engines.kube.connection import Connection
+        from pliant.engines.kube.apiserver.connection import Connection
         from pliant.engines.kube.rights import examine
     except ModuleNotFoundError as error:
         raise ValueError("--kube needs lightkube: pip install 'pliant[kubernetes]'.") from error

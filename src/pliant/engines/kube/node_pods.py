@@ -9,11 +9,11 @@ from httpx2 import HTTPError
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Pod
 
-from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.connection import Connection, Unreachable
-from pliant.engines.kube.offers import project_of
-from pliant.engines.kube.pods import Seen, seen
-from pliant.engines.kube.watching import Follower
+from pliant.engines.kube.apiserver.cluster import Cluster
+from pliant.engines.kube.apiserver.connection import Connection, Unreachable
+from pliant.engines.kube.apiserver.seen import Seen, seen
+from pliant.engines.kube.apiserver.watching import Follower
+from pliant.engines.kube.others.offers import project_of
 
 log = logging.getLogger(__name__)
 

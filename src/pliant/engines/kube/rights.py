@@ -9,12 +9,12 @@ from lightkube.resources.authorization_v1 import SelfSubjectAccessReview
 from lightkube.resources.core_v1 import Node
 
 from pliant.control.fractions import Finding
-from pliant.engines.kube.cluster import made, status_of
-from pliant.engines.kube.connection import Unreachable
-from pliant.engines.kube.kinds import GROUP, VERSION
-from pliant.engines.kube.nodes import MEMORY, MODEL, gpu_count
-from pliant.engines.kube.offers import PLUGINS, UPSTREAM
-from pliant.engines.kube.origins import COUNTS
+from pliant.engines.kube.apiserver.cluster import made, status_of
+from pliant.engines.kube.apiserver.connection import Unreachable
+from pliant.engines.kube.nodes.nodes import MEMORY, MODEL, gpu_count
+from pliant.engines.kube.others.offers import PLUGINS, UPSTREAM
+from pliant.engines.kube.others.origins import COUNTS
+from pliant.engines.kube.resources.kinds import GROUP, VERSION
 
 OLDEST = (1, 29)
 """Of an API server: older ones do not know CEL rules of custom resources for certain."""

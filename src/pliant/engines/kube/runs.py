@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pliant.control.ports import Sink
-from pliant.engines.kube.cluster import Cluster, Refused, owned
-from pliant.engines.kube.lent import Shared
-from pliant.engines.kube.names import namespace_of
-from pliant.engines.kube.owners import Owners
-from pliant.engines.kube.parts import BUDGET, Parts, in_parts
-from pliant.engines.kube.pods import Document, End, Seen, manifest, note, seconds
+from pliant.engines.kube.apiserver.cluster import Cluster, Refused, owned
+from pliant.engines.kube.apiserver.names import namespace_of
+from pliant.engines.kube.apiserver.seen import End, Seen
+from pliant.engines.kube.fractions.lent import Shared
+from pliant.engines.kube.fractions.parts import BUDGET, Parts, in_parts
+from pliant.engines.kube.others.waiting import WaitingPods
+from pliant.engines.kube.pods.manifest import Document, manifest, note, seconds
+from pliant.engines.kube.pods.variables import SealedSecrets
+from pliant.engines.kube.resources.owners import Owners
 from pliant.engines.kube.strangers import Rows, left
-from pliant.engines.kube.variables import SealedSecrets
-from pliant.engines.kube.waiting import WaitingPods
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, ResizeDenied
 from pliant.model.machine import Placement
 from pliant.model.order import Start

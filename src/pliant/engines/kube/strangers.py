@@ -12,10 +12,10 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.control.left import GONE, Left
 from pliant.control.ports import Stranger
-from pliant.engines.kube.names import ORDER, SCHEDULER
-from pliant.engines.kube.placed import placed
-from pliant.engines.kube.pods import Seen, seen
-from pliant.engines.kube.remnants import owns, remnants
+from pliant.engines.kube.apiserver.names import ORDER, SCHEDULER
+from pliant.engines.kube.apiserver.seen import Seen, seen
+from pliant.engines.kube.others.placed import placed
+from pliant.engines.kube.resources.remnants import owns, remnants
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId
 

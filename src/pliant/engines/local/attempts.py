@@ -11,17 +11,17 @@ from typing import Any
 from pliant.control.fractions import Enforcement, Fractions, HandedOut, How
 from pliant.control.ports import Halt
 from pliant.control.submit.variables import Variables
-from pliant.engines.local.distributed import files
-from pliant.engines.local.environment import NoFolder, Site, document
+from pliant.engines.local.folder.layout import VERSION, Folder, Layout, read_json, write, write_json
+from pliant.engines.local.folder.sealed import EnvironmentLost, SealedFolder
+from pliant.engines.local.folder.trash import Trash
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
-from pliant.engines.local.launcher import Launcher
-from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
+from pliant.engines.local.launch.distributed import files
+from pliant.engines.local.launch.environment import NoFolder, Site, document
+from pliant.engines.local.launch.launcher import Launcher
+from pliant.engines.local.launch.rendezvous import NoPort, Rendezvous
+from pliant.engines.local.launch.warden import Away
 from pliant.engines.local.living import Living
-from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
-from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
-from pliant.engines.local.trash import Trash
-from pliant.engines.local.warden import Away
 from pliant.engines.meeting import allocation, ports_needed, present
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop

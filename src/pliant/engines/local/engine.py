@@ -15,11 +15,14 @@ from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Folders, GpuLoad, Halt, Kept, Load, Sink
 from pliant.control.submit.variables import Sealed, Variables
-from pliant.engines.local import log_times, logs, volumes
 from pliant.engines.local.attempts import Attempts, Means
-from pliant.engines.local.commands import Commands
-from pliant.engines.local.confinement import writable
-from pliant.engines.local.environment import (
+from pliant.engines.local.folder import log_times, logs
+from pliant.engines.local.folder.layout import Layout, boot_id, read_json, write_json
+from pliant.engines.local.images.catalogue import Catalogue, CatalogueError, Entry
+from pliant.engines.local.launch import volumes
+from pliant.engines.local.launch.commands import Commands
+from pliant.engines.local.launch.confinement import writable
+from pliant.engines.local.launch.environment import (
     NoFolder,
     Site,
     check_folder,
@@ -28,16 +31,14 @@ from pliant.engines.local.environment import (
     same_folder,
     working_dir,
 )
-from pliant.engines.local.images.catalogue import Catalogue, CatalogueError, Entry
-from pliant.engines.local.launcher import Launcher, OwnLauncher
-from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
+from pliant.engines.local.launch.launcher import Launcher, OwnLauncher
+from pliant.engines.local.launch.session import LocalSession
+from pliant.engines.local.launch.standard_input import TaskInput, task_input
+from pliant.engines.local.launch.supervisor import command
 from pliant.engines.local.living import Living
+from pliant.engines.local.observe.usage import Usage
+from pliant.engines.local.observe.watch import Strands, Watcher
 from pliant.engines.local.resizing import Resizing, Seen
-from pliant.engines.local.session import LocalSession
-from pliant.engines.local.standard_input import TaskInput, task_input
-from pliant.engines.local.supervisor import command
-from pliant.engines.local.usage import Usage
-from pliant.engines.local.watch import Strands, Watcher
 from pliant.model.fact import AttemptResized, NodeSeen
 from pliant.model.machine import Node, Placement
 from pliant.model.order import Resize, Start, Stop

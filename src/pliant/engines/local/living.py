@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from pliant.control.ports import Halt, Sink
-from pliant.engines.local import processes
-from pliant.engines.local.launcher import Launcher
-from pliant.engines.local.layout import Folder, Layout, read_json
-from pliant.engines.local.logs import last_said
-from pliant.engines.local.memory import COUNT_SECONDS, Kills
-from pliant.engines.local.supervisor import answered, reap
-from pliant.engines.local.watch import Closed, Strands, Watcher
+from pliant.engines.local.folder.layout import Folder, Layout, read_json
+from pliant.engines.local.folder.logs import last_said
+from pliant.engines.local.launch.launcher import Launcher
+from pliant.engines.local.launch.supervisor import answered, reap
+from pliant.engines.local.observe import processes
+from pliant.engines.local.observe.memory import COUNT_SECONDS, Kills
+from pliant.engines.local.observe.watch import Closed, Strands, Watcher
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.workload import AttemptId, Exit
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from pliant.engines.local import processes
-from pliant.engines.local.launcher import Launcher
-from pliant.engines.local.layout import VERSION, Layout, read_json, write_json
+from pliant.engines.local.folder.layout import VERSION, Layout, read_json, write_json
+from pliant.engines.local.launch.launcher import Launcher
 from pliant.engines.local.living import Living
+from pliant.engines.local.observe import processes
 from pliant.model.order import Resize
 from pliant.model.workload import AttemptId
 

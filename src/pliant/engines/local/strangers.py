@@ -8,9 +8,9 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from pliant.control.ports import Stranger
-from pliant.engines.local import processes
-from pliant.engines.local.launcher import Launcher
-from pliant.engines.local.layout import VERSION, Layout, read_json, write_json
+from pliant.engines.local.folder.layout import VERSION, Layout, read_json, write_json
+from pliant.engines.local.launch.launcher import Launcher
+from pliant.engines.local.observe import processes
 from pliant.model.workload import AttemptId
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""The nodes of the cluster, and what stands on each."""

@@ -1,0 +1,1 @@
+"""Pods that somebody else made and that name us as their scheduler."""

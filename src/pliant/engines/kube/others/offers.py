@@ -1,0 +1,317 @@
+"""A pod that somebody else made and that names us as its scheduler: what we read from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TypeVar, cast
+
+from lightkube.models.core_v1 import NodeAffinity, NodeSelectorRequirement, PodSpec
+from lightkube.models.core_v1 import Toleration as KubeToleration
+from lightkube.resources.core_v1 import Pod
+
+from pliant.engines.kube.apiserver.names import PREFIX, namespace_of
+from pliant.engines.kube.apiserver.seen import Seen, ms_of
+from pliant.engines.kube.fractions.worn import WORN
+from pliant.model.affinity import Affinity, Effect, Operator, Preference, Term, Toleration
+from pliant.model.quantity import GPU, parse_bytes
+from pliant.model.workload import Launch, Request
+
+PROJECT = ("pliant/project", "runai/queue", "kai.scheduler/queue")
+PRIORITY = ("pliant/priority", "priorityClassName")
+PREEMPTIBLE = "pliant/preemptible"
+"""Labels; of several the first that is there counts."""
+
+FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
+"""Annotations that ask for a part of a GPU."""
+
+LIMIT, LIMIT_MEMORY = "gpu-fraction-limit", "gpu-memory-limit"
+"""Annotations beside them: to how much it may grow while nobody else asks for that."""
+
+ROLES = (
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",  # of an MPIJob, which has no other
+    "ray.io/group",
+)
+"""Labels by which the makers of pods tell their kinds apart; each kind is a task group."""
+
+HEAD, LEADER, WORKER, TASK = "headgroup", "leader", "worker", "task"
+"""The group of a Ray head, as KubeRay calls it; those of a LeaderWorkerSet; that of all other pods."""
+
+RANK = "leaderworkerset.sigs.k8s.io/worker-index"
+PART = "leaderworkerset.sigs.k8s.io/group-index"
+"""Labels of the pods of a LeaderWorkerSet: 0 is a leader; which of its gangs a pod belongs to."""
+
+PLUGINS, UPSTREAM = "scheduling.x-k8s.io", "scheduling.k8s.io"
+"""API groups with a PodGroup: of the scheduler plugins, and of Kubernetes itself."""
+
+POD_GROUP = f"{PLUGINS}/pod-group"
+"""Label: the PodGroup of the plugins that a pod belongs to."""
+
+DEFAULT_PRIORITY = 50
+
+V = TypeVar("V")
+
+
+@lru_cache(maxsize=4096)
+def _same(value: object) -> object:
+    return value
+
+
+def same(value: V) -> V:
+    """The one object for all values that equal it: thousands of pods are alike in most, and what is one
+    object is compared, sent and written once."""
+    return cast(V, _same(value))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    api: str  # group/version
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """A PodGroup in the namespace of the pod that names it."""
+
+    api: str  # group
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    pod: Seen
+    age: tuple[int, int, str]  # sorts the oldest first: second of its creation, version of its row, name
+    owner: OwnerRef | None  # who makes pods like it; None: it stands alone
+    part: str  # which of the gangs of its maker it says it belongs to; empty: there is one
+    together: GroupRef | None  # with which others it says it starts
+    group: str
+    project: str  # by name
+    priority_class: str
+    priority: int
+    preemptible: bool
+    request: Request
+    launch: Launch
+    affinity: Affinity | None
+    tolerations: tuple[Toleration, ...]
+    waits: bool  # it can be bound now
+    wrong: str  # why it cannot be taken in; empty: it can
+
+    @property
+    def alone(self) -> bool:
+        """Nobody makes such a pod again, and it belongs to no others."""
+        return self.owner is None and self.together is None
+
+    @property
+    def source(self) -> str:
+        """What it shares with all pods that came from the same place."""
+        group = f"{self.pod.namespace}/{self.together.api}/{self.together.name}" if self.together else ""
+        return f"{self.owner.uid}/{self.part}/{group}" if self.owner is not None else group or self.pod.uid
+
+
+def offer_of(pod: Pod, seen: Seen) -> Offer:
+    """`seen` is that pod."""
+    metadata, spec = pod.metadata, pod.spec
+    assert metadata is not None and spec is not None
+    labels, notes = metadata.labels or {}, metadata.annotations or {}
+    owner = next((it for it in metadata.ownerReferences or [] if it.controller), None)
+    together = _pod_group(labels, spec)
+    word = _first(labels, PRIORITY) or spec.priorityClassName or ""
+    version = metadata.resourceVersion or ""
+    return Offer(
+        seen,
+        (ms_of(metadata.creationTimestamp) or 0, int(version) if version.isdigit() else 0, seen.name),
+        OwnerRef(owner.apiVersion, owner.kind, owner.name, owner.uid) if owner else None,
+        labels.get(PART, ""),
+        together,
+        _role(labels) or (_shape(_request(seen, notes)) if together is not None else TASK),
+        _first(labels, PROJECT) or project_of(seen.namespace),
+        word,
+        int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
+        labels.get(PREEMPTIBLE, "true") != "false",
+        same(_request(seen, notes)),
+        same(Launch(spec.containers[0].image or "", grace=1000 * (spec.terminationGracePeriodSeconds or 30))),
+        same(_affinity(spec)),
+        same(tuple(map(_toleration, spec.tolerations or ()))),
+        not (seen.node or seen.deleting or seen.over or seen.cluster or spec.schedulingGates),
+        _wrong(seen, labels, notes, spec),
+    )
+
+
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    if RANK in labels:
+        return LEADER if labels[RANK] == "0" else WORKER
+    return _first(labels, ROLES).lower()
+
+
+def _pod_group(labels: Mapping[str, str], spec: PodSpec) -> GroupRef | None:
+    if spec.schedulingGroup is not None and spec.schedulingGroup.podGroupName:
+        return GroupRef(UPSTREAM, spec.schedulingGroup.podGroupName)
+    return GroupRef(PLUGINS, labels[POD_GROUP]) if labels.get(POD_GROUP) else None
+
+
+def part_of(notes: Mapping[str, str]) -> tuple[int, int] | None:
+    """Thousandths of a GPU, or bytes of its memory, that annotations ask for; None: no part of one.
+
+    Raises ValueError.
+    """
+    if FRACTION in notes:
+        milli = Decimal(notes[FRACTION]) * 1000
+        if not (0 < milli < GPU and milli == milli.to_integral_value()):
+            raise ValueError
+        return int(milli), 0
+    if FRACTION_MEMORY in notes:
+        return GPU, _memory(notes[FRACTION_MEMORY])
+    return None
+
+
+def limit_of(notes: Mapping[str, str], part: tuple[int, int] | None) -> tuple[int, int]:
+    """Thousandths, and bytes, to which that part may grow while nobody else asks for them; 0: it stays.
+
+    Raises ValueError.
+    """
+    if part is None and not notes.keys().isdisjoint((LIMIT, LIMIT_MEMORY)):
+        raise ValueError
+    portion, memory = part or (0, 0)
+    if LIMIT in notes:
+        milli = Decimal(notes[LIMIT]) * 1000
+        if memory or not (portion <= milli <= GPU and milli == milli.to_integral_value()):
+            raise ValueError
+        return int(milli), 0
+    if LIMIT_MEMORY in notes:
+        most = _memory(notes[LIMIT_MEMORY])
+        if not memory <= most or not memory:
+            raise ValueError
+        return 0, most
+    return 0, 0
+
+
+def _memory(text: str) -> int:
+    """MiB, or an amount. Raises ValueError."""
+    memory = parse_bytes(f"{text}Mi" if text.isdecimal() else text)
+    if not 0 < memory < 2**62:
+        raise ValueError
+    return memory
+
+
+def contradiction(notes: Mapping[str, str], *, asks: bool) -> str:
+    """Why nobody could give what these annotations ask for; empty if somebody could. `asks`: its containers
+    ask for whole GPUs."""
+    named = [name for name in (FRACTION, FRACTION_MEMORY) if name in notes]
+    if len(named) == 2:
+        return (
+            f"Its annotations {FRACTION} and {FRACTION_MEMORY} contradict each other: leave one of them out."
+        )
+    if named and asks:
+        return f"It asks for nvidia.com/gpu and, by annotation {named[0]}, for a part of one: choose one."
+    try:
+        part = part_of(notes)
+    except (ValueError, ArithmeticError):
+        return (
+            f"Its annotation {named[0]} is {notes[named[0]][:40]!r}: write a number between 0 and 1 with "
+            f"three decimals at most for {FRACTION}, MiB or an amount such as 5G for {FRACTION_MEMORY}."
+        )
+    try:
+        limit_of(notes, part)
+    except (ValueError, ArithmeticError):
+        return (
+            f"Its limit of a part of a GPU cannot be: {LIMIT} goes with {FRACTION} and is no less and at "
+            f"most 1, {LIMIT_MEMORY} goes with {FRACTION_MEMORY} and is no less."
+        )
+    return ""
+
+
+def _request(seen: Seen, notes: Mapping[str, str]) -> Request:
+    whole, cpu, memory = seen.amount.gpu // GPU, seen.amount.cpu, seen.amount.memory
+    part = None if contradiction(notes, asks=whole > 0) else part_of(notes)
+    if part is None:
+        return Request(devices=whole, cpu=cpu, memory=memory)
+    portion, size = limit_of(notes, part)
+    return Request(1, part[0], part[1], cpu, memory, portion, size)
+
+
+def _shape(request: Request) -> str:
+    """Pods of a PodGroup that ask for the same are equal tasks; nothing else tells them apart."""
+    if request.gpu_memory:
+        gpus = f"-{request.gpu_memory >> 20}mi"
+    else:
+        gpus = f"{request.devices}" if request.portion == GPU else f"-{request.portion}m"
+    return f"gpu{gpus}-cpu{request.cpu}m-memory{request.memory >> 20}mi"
+
+
+def project_of(namespace: str) -> str:
+    return namespace.removeprefix(PREFIX) if namespace.startswith(PREFIX) else "default"
+
+
+def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec: PodSpec) -> str:
+    named, own = _first(labels, PROJECT), project_of(seen.namespace)
+    if named and seen.namespace.startswith(PREFIX) and namespace_of(named) != seen.namespace:
+        return (
+            f"Its label names project {named}, its namespace belongs to project {own}: "
+            "leave the label out, or create the pod in another namespace."
+        )
+    if why := contradiction(notes, asks=seen.amount.gpu > 0):
+        return why
+    if part_of(notes) is not None and all(each.name != WORN for each in spec.volumes or ()):
+        return (
+            "It asks for a part of a GPU, and was created without Pliant's webhook, which gives it what it "
+            "needs: `pliant cluster webhook --help` says how to install it. Then create the pod again."
+        )
+    affinity = spec.affinity
+    for what, asked in (
+        ("podAffinity", affinity and affinity.podAffinity),
+        ("podAntiAffinity", affinity and affinity.podAntiAffinity),
+    ):
+        if asked and asked.requiredDuringSchedulingIgnoredDuringExecution:
+            return f"It requires a {what}, by which Pliant does not place: remove it, or prefer it."
+    if any(each.whenUnsatisfiable == "DoNotSchedule" for each in spec.topologySpreadConstraints or ()):
+        return "It requires a topology spread, by which Pliant does not place: say ScheduleAnyway."
+    if spec.resourceClaims:
+        return "It has resource claims, which Pliant does not allocate: ask for nvidia.com/gpu."
+    return ""
+
+
+def _affinity(spec: PodSpec) -> Affinity | None:
+    selector = tuple(
+        Term(key, Operator.IN, (value,)) for key, value in sorted((spec.nodeSelector or {}).items())
+    )
+    asked: NodeAffinity | None = spec.affinity.nodeAffinity if spec.affinity else None
+    required = asked.requiredDuringSchedulingIgnoredDuringExecution if asked else None
+    alternatives = (
+        [selector + _terms(each.matchExpressions, each.matchFields) for each in required.nodeSelectorTerms]
+        if required
+        else [selector]
+    )
+    preferred = tuple(
+        Preference(each.weight, _terms(each.preference.matchExpressions, None))
+        for each in (asked.preferredDuringSchedulingIgnoredDuringExecution or () if asked else ())
+        if each.preference.matchExpressions
+    )
+    found = tuple(terms for terms in alternatives if terms)
+    return Affinity(found, preferred) if found or preferred else None
+
+
+def _terms(
+    labels: list[NodeSelectorRequirement] | None, fields: list[NodeSelectorRequirement] | None
+) -> tuple[Term, ...]:
+    """A field can only be the node's name, which every node has as a label too."""
+    found = [(each.key, each) for each in labels or ()]
+    found += [("kubernetes.io/hostname", each) for each in fields or ()]
+    return tuple(Term(key, Operator(each.operator), tuple(each.values or ())) for key, each in found)
+
+
+def _toleration(each: KubeToleration) -> Toleration:
+    return Toleration(
+        each.key or "",
+        each.value or "",
+        each.operator == "Exists",
+        Effect(each.effect) if each.effect else None,
+        None if each.tolerationSeconds is None else 1000 * each.tolerationSeconds,
+    )

@@ -1,0 +1,1 @@
+"""Tasks as pods: what a pod is made of, and what is said with one that runs."""

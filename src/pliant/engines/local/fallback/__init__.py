@@ -1,0 +1,1 @@
+"""The supervisor in Python, for machines without a C compiler."""

@@ -1,0 +1,1 @@
+"""The state folder of attempts: its layout, logs, sealed values, and what was deleted."""

@@ -1,0 +1,1 @@
+"""What lives on this machine, what it uses, and what the kernel has ended."""
