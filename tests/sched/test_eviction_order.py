@@ -1,5 +1,7 @@
 """The eviction order: with victims=youngest, after each loss the queues are compared again."""
 
+from dataclasses import replace
+
 import pytest
 
 from pliant.sched.settings import Settings
@@ -38,6 +40,17 @@ def test_the_loss_is_spread(projects, running, asks, gone):
     jobs = [line for project, count in running.items() for line in singles(project, count)]
     nodes = f"n1:{sum(running.values())}"
     assert evicted(nodes, projects, *jobs, f"want x g{asks}") == gone
+
+
+def test_of_two_alike_the_one_made_later_loses_then_the_later_name():
+    jobs = [*singles("a", 2), *singles("b", 2), "want x g1"]
+    assert evicted("n1:4", "b=1:w=0 a=1:w=0 x=3", *jobs) == {"a2"}
+    made = world("n1:4", "b=1:w=0 a=1:w=0 x=3", *jobs)
+    for project in list(made.projects.values()):
+        made.put(replace(project, created=0))
+    t = Ticker(made, settings=Settings(victims="youngest"))
+    t.cycle()
+    assert {d.workload for d in t.decisions(verb="evict")} == {"b2"}
 
 
 def test_surplus_goes_before_cores_and_the_youngest_first():

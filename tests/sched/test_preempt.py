@@ -201,6 +201,14 @@ def test_of_those_on_one_device_nobody_goes_without_need():
     assert t.running() == {"x": 0.3, "w": 0.7} and t.attempts("x") == 1
 
 
+def test_of_a_node_with_free_devices_the_victim_goes_that_frees_most_for_its_price():
+    """Two GPUs are free, two more are needed: one workload with two goes, not two with one each."""
+    jobs = ("kept a g4 np @n1", "b a g1 @n1", "c a g1 @n1", "big a g2 @n1", "w a g4 p90")
+    t = Ticker(world("n1:10", "a=10", *jobs), settings=Settings(refine=False))
+    t.settle()
+    assert t.running() == {"kept": 4, "b": 1, "c": 1, "w": 4}
+
+
 def test_what_is_given_meanwhile_makes_its_own_queue_no_earlier_to_lose():
     """a was more above its due than b before w came; its first place of three does not change that."""
     jobs = ["low b g1 p25 @n1", "big b g2 @n0", "e a g1 x1-1-2 p65 @n1,n1", "w b g1 x3 p80"]
