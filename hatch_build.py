@@ -1,7 +1,7 @@
 """Builds the native parts: as hatchling's build hook for wheels and editable installs, or run as a script.
 
 With PLIANT_COMPILE=1 a wheel also holds the scheduler's core compiled by mypyc, for one version of Python on
-one platform; the same modules in plain Python lie beside them. It takes about 150 s of one core.
+one platform, beside the same modules in plain Python. This takes about 150 s of one core.
 
 Needs a plain C compiler ($CC, cc, gcc or clang). Without one the build still succeeds, with warnings: the
 local engine then runs its supervisor as `python -S -E`, which costs about 10 MiB more per task, and shares of
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     target: str
     sources: tuple[str, ...]
     links: tuple[tuple[str, ...], ...]
-    without: str  # what the user misses where it could not be built
+    without: str  # what the user lacks if it could not be built
 
 
 SHIM = ("entry", "lookup", "sys", "config", "ledger", "table", "memory", "pools", "blocks", "views", "launch")
@@ -67,7 +67,7 @@ PARTS = (
     Part(
         f"{DEVICES}/libpliant-gpu.so",
         tuple(f"native/shim/{name}.c" for name in SHIM),
-        # libdl is named so that the file loads where dlopen does not yet live in libc (glibc before 2.34).
+        # Links libdl explicitly so that the file loads where dlopen is not in libc (glibc before 2.34).
         ((*LIBRARY, "-Wl,--no-as-needed", "-l:libdl.so.2"), (*LIBRARY, "-ldl")),
         _OPEN,
     ),
@@ -76,7 +76,7 @@ PARTS = (
 
 
 def compiler() -> list[str] | None:
-    """The command of a C compiler, or None. $CC wins when set, even where it names nothing that exists."""
+    """The command of a C compiler, or None. $CC wins when set, even if it names no existing program."""
     wanted = os.environ.get("CC")
     for name in [wanted] if wanted is not None else ["cc", "gcc", "clang"]:
         words = shlex.split(name)
@@ -129,7 +129,7 @@ def build(root: Path) -> list[Path]:
 
 
 def core_modules(root: Path) -> list[str]:
-    """The modules that are compiled, relative to src: the core without what only answers questions."""
+    """The modules that are compiled, relative to src: the core without PLAIN."""
     source = root / "src"
     found = [*(source / "pliant/model").glob("*.py"), *(source / "pliant/sched").rglob("*.py")]
     named = sorted(str(path.relative_to(source)) for path in found if path.name != "__init__.py")
@@ -137,13 +137,13 @@ def core_modules(root: Path) -> list[str]:
 
 
 PLAIN = ("pliant/sched/explain/", "pliant/sched/world/rows.py")
-"""Stays plain Python: questions are asked seldom, and mypyc compiles no generic dataclass."""
+"""Modules that stay plain Python: explanations are rarely needed, and mypyc compiles no generic dataclass."""
 
 
 def compile_core(root: Path, folder: Path) -> dict[str, str]:
-    """Compiles the core with mypyc in a copy under folder; the files made, with their places in the wheel.
+    """Compiles the core with mypyc in a copy under folder. Returns the files made -> their places in a wheel.
 
-    Raises subprocess.CalledProcessError if it does not compile: a wheel that was asked for compiled must be.
+    Raises subprocess.CalledProcessError if it does not compile: a wheel requested compiled must be compiled.
     """
     copy = folder / "src"
     shutil.copytree(root / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "bin", "*.so"))
@@ -153,7 +153,7 @@ def compile_core(root: Path, folder: Path) -> dict[str, str]:
         "from mypyc.build import mypycify\n"
         f"core = mypycify({modules!r}, opt_level='3')\n"
         "for it in core:\n"
-        "    it.extra_compile_args.append('-fvisibility=hidden')\n"  # else no call is inlined
+        "    it.extra_compile_args.append('-fvisibility=hidden')\n"  # otherwise no call is inlined
         "setup(name='core', packages=[], ext_modules=core)\n"
     )
     (copy / "setup.py").write_text(script)
@@ -165,9 +165,9 @@ def compile_core(root: Path, folder: Path) -> dict[str, str]:
 
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]
-    """Runs build() before hatchling packs: a wheel with a program inside is bound to a platform only.
+    """Runs build() before hatchling packs: a wheel with native programs is bound to a platform only.
 
-    A wheel with the compiled core is bound to this Python as well.
+    A wheel with the compiled core is also bound to this version of Python.
     """
 
     PLUGIN_NAME = "custom"

@@ -1,7 +1,7 @@
 """A worker of the training benchmarks: writes the time of every step that it has applied. Not run by itself.
 
-With PLIANT_TRAIN_MASTER it trains through pliant.train, otherwise as a plain script under torchrun does: its
-own process group and DistributedDataParallel; after a restart it begins anew, for it keeps no checkpoint.
+With PLIANT_TRAIN_MASTER it trains through pliant.train, otherwise as a plain script under torchrun does: with
+its own process group and DistributedDataParallel. After a restart it starts over, as it keeps no checkpoint.
 """
 
 import os
@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 OUT = Path(os.environ["BENCH_OUT"])
-PACE = float(os.environ.get("BENCH_PACE", "0.05"))  # s that a step takes at least
+PACE = float(os.environ.get("BENCH_PACE", "0.05"))  # the least seconds of a step
 STEPS = int(os.environ.get("BENCH_STEPS", "100000"))
-SHARED = os.environ.get("BENCH_DIVIDE") == "1"  # the pace is that of all records: more workers are faster
+SHARED = os.environ.get("BENCH_DIVIDE") == "1"  # the pace is of all records: more workers are faster
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -1,13 +1,13 @@
-"""How long the core takes beside an earlier one: both in turns, in one run, on the same inputs.
+"""How long the core takes beside an earlier one: both alternating, in one run, on the same inputs.
 
     python benchmarks/against.py e901042
     python benchmarks/against.py e901042 --compiled
 
-The earlier core and its inputs are taken out of the repository's history. Each core is a process of its own
-that lives through the run; of each input every core plays one round, then the next round begins, so that
-what else the machine does meets all of them. Times are CPU seconds of processes with one thread; a ratio is
-that of the medians. Inputs: those of reclaim.py, scale.py and cycle.py. What a core places and evicts is
-compared, too: a core that does less is not faster.
+The earlier core and its inputs come from the repository's history. Each core runs in its own process for the
+whole run. In a round of an input every core runs it once, so that other load on the machine affects all of
+them. Times are CPU seconds of processes with one thread; a ratio is that of the medians. Inputs: those of
+reclaim.py, scale.py and cycle.py. The numbers of tasks started and stopped are compared, too: a core that
+does less is not faster.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 Round = tuple[float, int, int]
-"""CPU seconds, tasks that were started, those that were stopped."""
+"""CPU seconds, number of tasks started, number of tasks stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     label: str
-    key: str  # the generator in INPUTS
+    key: str  # of the generator in Core.rounds
     size: int
     rounds: int
-    goals: tuple[float, float]  # most of the earlier core's time: plain, compiled
+    goals: tuple[float, float]  # at most this part of the earlier core's time: plain, compiled
 
 
 WHOLE = (
@@ -65,7 +65,7 @@ TINY = (
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Garbage is searched for when it is over, as in the decider once the answer is sent."""
+    """CPU seconds and result of run(), without garbage collection, as in the decider until it answers."""
     gc.collect()
     gc.disable()
     began = time.process_time()
@@ -80,7 +80,7 @@ def counted(took: float, plan: Any) -> Round:
 
 
 class Core:
-    """The core that this process imports, with the benchmarks of its own tree."""
+    """The core that this process imports, with the benchmarks of the same tree."""
 
     def __init__(self) -> None:
         self.reclaim = importlib.import_module("reclaim")
@@ -90,7 +90,7 @@ class Core:
         self.settings = self.reclaim.Settings()
 
     def rounds(self, key: str, size: int) -> Iterator[Round]:
-        """Rounds of an input, without an end."""
+        """Endless rounds of an input."""
         kinds: dict[str, Callable[[int], Iterator[Round]]] = {
             "gang": lambda n: self.whole(self.inputs.reclaim_large_job(n)),
             "exchange": lambda n: self.whole(self.inputs.reclaim_many_jobs(n)),
@@ -105,7 +105,7 @@ class Core:
         return kinds[key](size)
 
     def whole(self, scenario: dict[str, Any]) -> Iterator[Round]:
-        """The world is built of its rows and decided."""
+        """A round builds the world from its rows and decides."""
         it = self.reclaim
         rows = it.rows_of(it.build(it.begin(scenario, it.EPOCH), it.EPOCH, it.EPOCH).world)
         while True:
@@ -130,7 +130,7 @@ class Core:
             yield counted(*timed(lambda: it.decide(world, it.NOW, self.settings)))
 
     def crowd(self, nodes: int) -> list[Any]:
-        """6 whole GPUs and 4 halves for each node, a project for each ten."""
+        """6 jobs of a GPU and 4 of half a GPU for each node, a project for each ten nodes."""
         it, projects = self.scale, nodes // 10
         rows = it.cluster(nodes, projects)
         return [
@@ -145,7 +145,7 @@ class Core:
             yield counted(*timed(lambda: it.decide(it.built(rows), it.NOW, self.settings)))
 
     def changes(self, nodes: int) -> Iterator[Round]:
-        """50 tasks end and 50 come, then it decides."""
+        """In a round 50 tasks end, 50 workloads arrive, and the core decides."""
         it = self.scale
         world, serial, gone = it.built(self.crowd(nodes)), nodes * 10, 0
         it.carry_out(world, it.decide(world, it.NOW, self.settings))
@@ -188,7 +188,7 @@ class Core:
 
 
 def serve() -> None:
-    """Play rounds as they are asked for: a line in, a line out."""
+    """Runs one round per line of stdin and prints its result as one line."""
     core, at = Core(), ("", 0)
     playing: Iterator[Round] = iter(())
     gc.freeze()
@@ -202,7 +202,7 @@ def serve() -> None:
         print(json.dumps(next(playing)), flush=True)
 
 
-# -- several in turns ----------------------------------------------------------------------------------
+# -- several cores, alternating ------------------------------------------------------------------------
 
 
 class Side:
@@ -212,7 +212,7 @@ class Side:
         self.name = name
         path = os.pathsep.join(map(str, (tree / "benchmarks", source, tree)))
         env = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-        words = [sys.executable, "-P", __file__, "--serve"]  # this folder is of this tree
+        words = [sys.executable, "-P", __file__, "--serve"]  # -P: this script's folder is of this tree
         self.process = subprocess.Popen(
             words, env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -236,7 +236,7 @@ class Side:
 
 
 def taken_out(commit: str, folder: Path) -> Path:
-    """The tree of a commit, under folder."""
+    """Extracts the tree of a commit into folder, which is returned."""
     folder.mkdir()
     packed = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=packed, check=True)
@@ -244,7 +244,7 @@ def taken_out(commit: str, folder: Path) -> Path:
 
 
 def compiled(folder: Path) -> Path:
-    """The core of this tree, compiled, under folder."""
+    """Compiles the core of this tree under folder. Returns the folder to import it from."""
     sys.path.insert(0, str(ROOT))
     build = importlib.import_module("hatch_build")
     folder.mkdir(parents=True)
@@ -253,7 +253,7 @@ def compiled(folder: Path) -> Path:
 
 
 def compare(sides: list[Side], inputs: tuple[Input, ...]) -> int:
-    """One line for each input; how many goals were missed."""
+    """Prints one line for each input. Returns how many goals were missed."""
     missed = 0
     print("CPU seconds, medians; in brackets the goal for time / the first one's time")
     print(f"{'':46}{sides[0].name:>12}" + "".join(f"{side.name:>12}{'ratio':>16}" for side in sides[1:]))

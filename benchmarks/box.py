@@ -1,17 +1,17 @@
 """What a shared machine costs: a start through the warden, and a neighbour that takes all it can get.
 
-Goals: a start takes at most 10 ms more than in one's own server; a job's steps take at most 5 % longer beside
-a job that is a fork bomb, a memory hog and sixty busy processes at once than beside one that uses the
-processor it asked for; /healthz and a page of the list are answered then within their p99 (20 and 27 ms).
-Twice: with the weights that jobs have, and with `cpu cores` in warden.conf: whole cores are a job's own.
-Reference in the same run, in turns: the own server's supervisor; the well-behaved job of equal requests.
-Needs root: it makes accounts and control groups, and removes them. Server, jobs and this are in one control
-group that has eight times the weight of any other process, for a hog is not to be blamed for what others do.
-More would take the processor from the threads of the kernel, for which everybody waits. All that it started
-ends when it does, however that is, and after 15 minutes.
+Goals: a start takes at most 10 ms more than in one's own server. Beside a job that is a fork bomb, a memory
+hog and 60 busy processes at once, a job's steps take at most 5 % longer than beside a job that uses the CPU
+it requests; the p99 of /healthz and of a page of the list is then at most 20 and 27 ms.
+Runs twice: with the weights of jobs, and with `cpu cores` in warden.conf (whole cores are a job's own).
+References in the same run, alternating: the own server's supervisor; the well-behaved job of equal requests.
+Needs root: it makes accounts and control groups, and removes them. Server, jobs and this process are in one
+control group with eight times the weight of any other process, so that other programs do not count as the
+hog's effect. More weight would starve kernel threads, on which every process depends. All that it started
+ends when it ends, for whatever reason, and after 15 minutes.
 
-Input: made here. `sleep`; steps of a loop in Python; jobs with `--cpu 1 --memory 512M` each. Where control
-groups of the second version hold memory the whole hog is ended at that limit: it then starts again.
+Input: made here. `sleep`; steps of a loop in Python; jobs with `--cpu 1 --memory 512M` each. Where version 2
+control groups limit memory, the whole hog is killed at that limit and starts again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REQUESTS = ("--cpu", "1", "--memory", "512M", "--backoff-limit", "1000")
 LONGEST = 900.0  # seconds
 PAUSE = 0.02  # seconds between two requests to the server
 HELD = {"by weight": "", "cores of their own": "cpu cores\n"}
-"""How jobs share the processor, and the line of warden.conf that says so."""
+"""How jobs share the CPU, and the line of warden.conf for it."""
 GOALS = {"/healthz": 20.0, f"{JOBS}?limit=50": 27.0}  # ms
 
 STEPS = """
@@ -58,7 +58,7 @@ while True:
         total += number
     file.write(f"{time.monotonic():.6f} {time.monotonic() - began:.6f}\\n")
 """
-"""A neighbour that writes when each of its steps ended, and how long it took."""
+"""A neighbour that writes when each of its steps ended and how long it took."""
 
 POLITE = "while True: pass"
 HOG = """
@@ -91,7 +91,7 @@ while True:
 
 
 class Own:
-    """Starts in the account of the server: a supervisor, and its task."""
+    """Starts a supervisor and its task in the server's account."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
@@ -175,7 +175,7 @@ class Asked:
 
 
 def steps(file: Path, since: float, end: float) -> list[float]:
-    """Seconds of each step that lay within that time."""
+    """Seconds of each step that began and ended within that time."""
     found = []
     for line in file.read_text().splitlines()[:-1]:
         at, _, length = line.partition(" ")
@@ -185,15 +185,15 @@ def steps(file: Path, since: float, end: float) -> list[float]:
 
 
 def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Asked) -> tuple[float, float]:
-    """The time in which such a job of bob ran."""
+    """Runs `program` as a job of bob for `seconds`. Returns when the measurement began and ended."""
     name, group = f"other-{number}", f"{box.tag}/user-{box.bob.uid}"
     box.good(box.bob, "submit", name, *REQUESTS, "--", PYTHON, "-S", "-c", program)
-    enough = 1 if program is POLITE else 100  # sixty that spin, and a bomb that has gone off
+    enough = 1 if program is POLITE else 100  # the 60 that spin, and processes of the fork bomb
     until(lambda: len(members(group)) >= enough, "it runs")
     began = time.monotonic()
     asked.for_a_while(seconds)
     ended = time.monotonic()
-    until(lambda: members(group), "it runs")  # a hog that was ended starts again
+    until(lambda: members(group), "it runs")  # a hog that was killed starts again
     box.good(box.bob, "delete", name)
     until(lambda: not members(group), "it is gone")
     return began, ended
@@ -201,9 +201,9 @@ def beside(box: ServedBox, program: str, seconds: float, number: int, asked: Ask
 
 @contextmanager
 def ended_with_us(box: Box) -> Iterator[None]:
-    """What is in the box's group is killed as soon as this process is gone, and after LONGEST seconds.
+    """Kills all that is in the box's group as soon as this process is gone, and after LONGEST seconds.
 
-    By a process that is none of them and that no hog keeps from the processor.
+    This is done by a process outside of the group, with real-time priority so that no hog delays it.
     """
     watched, ours = os.pipe()
     pid = os.fork()
@@ -214,7 +214,7 @@ def ended_with_us(box: Box) -> Iterator[None]:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
             select.select([watched], [], [], LONGEST)
             for tree in trees():
-                with suppress(OSError):  # of the first version: `sweep` does it
+                with suppress(OSError):  # version 1 has no such file: `sweep` kills
                     (tree / box.tag / "cgroup.kill").write_text("1")
             sweep(box.tag)
         finally:
@@ -229,7 +229,7 @@ def ended_with_us(box: Box) -> Iterator[None]:
 
 @contextmanager
 def outweighing(box: Box) -> Iterator[None]:
-    """This process and all that it starts are in the box's group, which weighs as much as eight others."""
+    """Puts this process and all that it starts into the box's group, with eight times the default weight."""
     groups = []
     for tree in trees():
         for name, most in (("cpu.shares", 8 * 1024), ("cpu.weight", 800)):
@@ -247,7 +247,7 @@ def outweighing(box: Box) -> Iterator[None]:
 
 
 def neighbours(rounds: int, seconds: float, how: str, rule: str) -> tuple[float, dict[str, float]]:
-    """Percent of the neighbour's step, the server's p99 by path beside the hog. `rule`: of warden.conf."""
+    """The neighbour's step (percent) and the server's p99 by path beside the hog. `rule`: of warden.conf."""
     box = ServedBox("ben")
     try:
         box.make()
@@ -270,7 +270,7 @@ def pairs(box: ServedBox, rounds: int, seconds: float, how: str) -> tuple[float,
     ratios = []
     for number in range(rounds):
         pair = {}
-        for which in (0, 1) if number % 2 else (1, 0):  # whatever changes with time is in both
+        for which in (0, 1) if number % 2 else (1, 0):  # a drift over time affects both
             program, asked = ((POLITE, calm), (HOG, pressed))[which]
             began, ended = beside(box, program, seconds, 2 * number + which, asked)
             pair[which] = statistics.mean(steps(notes, began, ended))

@@ -1,8 +1,8 @@
 """The web console in a real Chromium: a cold page, a long table beside a short one, and what open pages cost.
 
-Two servers with 10 and 10,000 workloads that wait; their tables are opened in turns. Cold: nothing is in the
-browser's cache, the server has shown the page before. The 50 pages stay open on the short table while a
-workload is submitted and deleted every 5 s; the same is done without any page, and the difference is theirs.
+Two servers with 10 and 10,000 pending workloads; their tables are opened alternately. Cold: the browser's
+cache is empty, but the server has shown the page before. 50 pages stay open on the short table while a
+workload is submitted and deleted every 5 s; their cost is the difference to the same without any page.
 References in the same run: the login page, which has no scripts, and the table of 10.
 """
 
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def fill(server: Server, count: int) -> None:
-    """So many workloads that wait."""
+    """Submits `count` workloads that stay pending."""
     server.run("project", "create", "team-a", "--quota", "0", "--limit", "0")
     spec = ("-i", "ubuntu", "-g", "1", "-p", "team-a")
     for begin in range(0, count, ARRAY):
@@ -94,7 +94,7 @@ def shown(page: Page) -> None:
 
 
 def opened_first(browser: Browser, server: Server) -> float:
-    """ms from a one-time link to the table, where no page was ever shown: the server imports them first."""
+    """ms from a one-time link to the table, on a server that has shown no page and imports them first."""
     page = browser.new_context(viewport={"width": 1360, "height": 900}).new_page()
     ms = took(opening(page, server.run("console", "--print-url").strip()))
     page.context.close()
@@ -121,7 +121,7 @@ def loads(browser: Browser, server: Server, rounds: int) -> tuple[float, list[fl
 
 
 def tables(browser: Browser, few: Server, full: Server, rounds: int) -> tuple[float, float]:
-    """ms to open each table again, in turns."""
+    """ms to open each table again, alternating."""
     both: list[Any] = []
     for server in (few, full):
         page = logged_in(browser, server)
@@ -149,7 +149,7 @@ def live(browser: Browser, server: Server, rounds: int) -> tuple[float, float]:
 
 
 def settle(server: Server) -> None:
-    """Wait until the pages are open, which ends after they are shown: the server has an idle second."""
+    """Wait until the server is idle for a second: it still works for pages after they are shown."""
     until = time.monotonic() + 120
     pids = family(server.pid)
     while time.monotonic() < until:
@@ -169,7 +169,7 @@ def opening(page: Page, url: str) -> Callable[[], None]:
 
 
 def cost(server: Server, seconds: float) -> tuple[float, float]:
-    """MB of server and decider, and per cent of a core that they use, while a workload comes and goes."""
+    """MB of server and decider, and their percent of a core, while workloads are submitted and deleted."""
     with server.client() as client:
         pids = family(server.pid)
         used, began = sum(map(cpu_seconds, pids)), time.monotonic()

@@ -2,8 +2,8 @@
 
 Input: synthetic, made here. 8 nodes of 8 GPUs, 4 projects with a quota of 16 each, 64 one-GPU trainings
 running (16 of each project), 500 more pending (1, 2, 4 or 8 GPUs, half a GPU, gangs of four). Reference in
-the same run: `calibrate()`, a loop of plain dictionary work, so that machines compare. The goal is 10 ms.
-Times are CPU time of this process, which has one thread: what else the machine does counts little.
+the same run: `calibrate()`, a loop of plain dictionary work, to compare machines. The goal is 10 ms.
+Times are CPU time of this process, which has one thread, so other load on the machine matters little.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cluster() -> list[NodePool | Department | Project | Node]:
 
 
 def shape(serial: int) -> TaskGroup:
-    """What the serial-th pending workload asks for."""
+    """The task group of the serial-th pending workload."""
     requests = [Request(1), Request(2), Request(4), Request(8), Request(1, 500), Request(1, 250)]
     if serial % 7 == 6:
         return TaskGroup("main", Request(1), 4, 4, 4)
@@ -112,7 +112,7 @@ def main() -> int:
     running = world.tasks[one.id, "main-0"]
 
     def change_and_decide() -> None:
-        """Somebody deletes a running workload; its end is seen; the next one is placed."""
+        """A running workload is deleted and has ended; the next one is placed."""
         world.put(replace(one, desired=Desired.DELETED))
         world.put(replace(running, phase=TaskPhase.WAITING, carries=None, claims=None, started=None))
         assert decide(world, NOW, settings).starts

@@ -1,19 +1,20 @@
-"""500 workloads on 64 simulated GPUs: how long until all are done, and what the server is like meanwhile.
+"""500 workloads on 64 simulated GPUs: how long until all are done, and how fast the server answers meanwhile.
 
 Goal: makespan at most 1.15 x (work / 64) + the longest job, work being the sum of GPUs x seconds.
 
 1. In virtual time: the real loop, core and SQLite store over the virtual engine, whose tasks take 0.1 s to
-   start. What is measured is what scheduling loses; deciding takes no virtual time. Beside it the real time
-   of the cycles.
-2. In real time: a server, real processes (`sleep`), submissions by the API one after the other. What is
-   measured holds every cost on this machine. Meanwhile, 20 times a second each, others ask for a page of the
-   list and for /healthz, which answers from the event loop itself: that must not be held for more than 20 ms.
-3. The same while 20,000 workloads of a project wait whose limit is 0: they are written while no server runs.
+   start. This measures the time that scheduling loses; deciding takes no virtual time. It also shows the real
+   time of the cycles.
+2. In real time: a server, real processes (`sleep`), submissions by the API one after the other. This includes
+   every cost on this machine. Meanwhile two clients request, 20 times a second each, a page of the list and
+   /healthz, which answers from the event loop itself: the loop must not be blocked for more than 20 ms.
+3. The same while 20,000 workloads of a project with limit 0 are pending; they are written to the store while
+   no server runs.
 
 Input: synthetic, seeded, made here. 8 nodes of 8 GPUs, 4 projects with a quota of 16, GPUs 1 (60 %),
 2 (20 %), 4 (15 %), 8 (5 %); 60 to 600 s virtual, 0.5 to 3.5 s real (1 GPU each).
-References in the same run: (work / 64) + the longest job; `calibrate()`, a loop of plain dictionary work; a
-process that only echoes, asked as often in the same seconds.
+References in the same run: (work / 64) + the longest job; `calibrate()`, a loop of plain dictionary work; an
+echo process that gets as many requests at the same time.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ START = 1_700_000_000_000
 class Job:
     name: str
     gpus: int
-    ms: int  # that it takes on the GPUs it asks for
+    ms: int  # run time on the GPUs that it requests
 
 
 def jobs(count: int, *, shortest: int, longest: int, single: bool) -> list[Job]:
@@ -93,7 +94,7 @@ def least(work: list[Job]) -> tuple[float, float]:
 
 
 class VirtualLoop(Loop):
-    """Runs the cycles that are due on the caller's thread, and notes how long each took (ms)."""
+    """Runs the cycles that are due on the caller's thread and records how long each took (ms)."""
 
     cycle_ms: list[float]
 
@@ -103,7 +104,7 @@ class VirtualLoop(Loop):
         return answer.result(0)
 
     def settle(self) -> None:
-        """Cycle until nothing changes by itself."""
+        """Run cycles until there is no news and none is due."""
         while True:
             news = self._wait(0)
             self.cycle_ms.append(took(partial(self.cycle, news)))
@@ -181,7 +182,7 @@ asyncio.run(main())
 
 @contextlib.contextmanager
 def echo() -> Iterator[str]:
-    """The address of a process that does nothing but answer: what this machine lets any event loop wait."""
+    """The address of a process that only answers: its times show how long any event loop waits here."""
     with subprocess.Popen(
         [sys.executable, "-c", ECHO], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -193,7 +194,7 @@ def echo() -> Iterator[str]:
 
 
 class Asker:
-    """Asks the same again and again on a kept connection, and notes how long each answer took (ms)."""
+    """Repeats a request on a kept connection and records how long each answer took (ms)."""
 
     def __init__(self, address: str, path: str, token: str = "") -> None:
         self.times: list[float] = []
@@ -222,7 +223,7 @@ class Asker:
 
 
 def crowd(server: Server, count: int) -> None:
-    """Have so many workloads wait: they are written while no server runs."""
+    """Adds `count` pending workloads, written to the store while no server runs."""
     with server.client() as client:
         quota = {"resources": [{"nodePool": {"name": "default"}, "gpu": {"limit": 0, "deserved": 0}}]}
         client.call("POST", "/api/v1/org-unit/projects", body={"name": "crowd", **quota})

@@ -1,13 +1,13 @@
 """Two jobs of 4 GPUs on 6: what elastic training gains over gangs, with real processes on simulated GPUs.
 
 Each job is a master and three workers of one GPU that train with `pliant.train`; a step takes a declared time
-on one worker and that divided by the workers on more (it sleeps: the machine's speed does not decide). Job 2
-is submitted at a quarter of job 1's gang time. As gangs the second waits for the first; elastic, it begins on
-the two GPUs that are left and takes what the first leaves behind. Time counts from the submission of job 1 to
-the end of both. Records are counted from the jobs' own logs: each exactly once, in both ways.
+divided by the number of workers (it sleeps, so that the machine's speed does not matter). Job 2 is submitted
+at a quarter of `--seconds`. As a gang, it waits for job 1; elastic, it starts on the two GPUs that are left
+and grows when job 1 ends. Time counts from the submission of job 1 to the end of both. The jobs' own logs
+must have each record exactly once, in both cases.
 
 Input: ElasticDL's published case, 968 s as gangs and 809 s elastic (16.4 % less); 18.75 % would be ideal.
-Reference in the same run: the gangs. `--seconds` is job 1's time on four GPUs without what surrounds it.
+Reference in the same run: the gangs. `--seconds` is the time of job 1's steps on four GPUs.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ for _ in job.epochs(1):
 
 
 def submit(client: Client, folder: Path, name: str, steps: int, each: float, *, least: int) -> str:
-    """A master and three workers; `each`: seconds of a step on one worker; `least` workers or none."""
-    # The agent by name: a script that becomes it has imported torch once for nothing.
+    """A master and three workers, at least `least`; `each`: seconds of a step on one worker."""
+    # Runs the agent as a module: a script that starts it would import torch once for nothing.
     train = [sys.executable, str(folder / "train.py"), str(steps), str(each)]
     spec = {
         "image": "ubuntu",
@@ -100,7 +100,7 @@ def run(steps: int, seconds: float, *, elastic: bool) -> tuple[float, float, flo
 
 
 def check(attempts: Path, steps: int) -> None:
-    """Every record was applied exactly once, by what the ranks wrote down themselves."""
+    """Checks in the ranks' own logs that every record was applied exactly once."""
     seen: Counter[int] = Counter()
     for log in attempts.glob("*/*/records-*"):
         for line in log.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""How decisions grow with the cluster: the inputs of reclaim.py at many sizes, as a table and as a picture.
+"""How decision time grows with the cluster: inputs of reclaim.py at many sizes, as a table and as a picture.
 
 `--picture FILE` draws the curves (PNG). Each time is the whole decision, building the world from its rows
 included, in CPU seconds of this process, which has one thread; the reference is `calibrate()` of cycle.py,
@@ -18,7 +18,7 @@ from cycle import calibrate
 from reclaim import EPOCH, begin, build, cpu_seconds, inputs, median, rows_of, settings_for
 
 Points = list[tuple[int, float, float]]
-"""(nodes, seconds, seconds in units of the reference), one each."""
+"""(nodes, seconds, seconds in units of the reference) of each size."""
 
 GANG = "one gang takes back half of the cluster"
 SINGLES = "as many single GPUs are exchanged as there are"

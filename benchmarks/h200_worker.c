@@ -2,7 +2,7 @@
  *   entries                     every entry point of hooks.h: is cuGetProcAddress's address that of the export?
  *   malloc BYTES N              ns per cuMemAlloc+cuMemFree
  *   launch N                    ns per launch of an empty kernel
- *   spin US SECONDS ON OFF      kernels of so many us one after another (paused OFF ms after each ON ms); prints how many
+ *   spin US SECONDS ON OFF      kernels of US us one after another (paused OFF ms after each ON ms); prints how many
  *                               ran, the GPU time they took and the 99th percentile of their latency */
 #define _GNU_SOURCE
 #include <dlfcn.h>

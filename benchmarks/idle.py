@@ -1,4 +1,4 @@
-"""What a server costs that nobody asks anything: memory, CPU, wake-ups; and how long it takes to come up.
+"""What an idle server costs: memory, CPU, wake-ups; and how long it takes to start.
 
 Goals: 200 MB resident, server and decider together, and 1 % of a core. Input: made here. One node of two GPUs
 without a workload; then with two `sleep infinity` that run and one that waits. Reference in the same run:
@@ -47,7 +47,7 @@ def main() -> int:
             client.submit("Training", training(f"w{number}", "sleep", "infinity"))
         while sum(item["phase"] == "Running" for item in client.workloads()) < 2:
             time.sleep(0.05)
-        client.close()  # a kept connection would end while we look
+        client.close()  # a kept connection would end during the measurement
         busy = used(server.pid, seconds)
         memory = [resident(pid) for pid in family(server.pid)]
     plain = interpreter()
@@ -65,8 +65,8 @@ def main() -> int:
 
 
 def used(pid: int, seconds: float) -> tuple[float, float]:
-    """(percent of a core, wake-ups a second) while nobody asks."""
-    time.sleep(min(1.0, seconds))  # what the last request left to do
+    """(percent of a core, wake-ups a second) of an idle server."""
+    time.sleep(min(1.0, seconds))  # for work that the last request left
     pids = family(pid)
     cpu, woken, began = sum(map(cpu_seconds, pids)), sum(map(switches, pids)), time.monotonic()
     time.sleep(seconds)
@@ -75,7 +75,7 @@ def used(pid: int, seconds: float) -> tuple[float, float]:
 
 
 def interpreter() -> float:
-    """MB that an interpreter has resident which does nothing."""
+    """Resident MB of an interpreter that sleeps."""
     code = "import time; print(flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment()) as process:
         try:

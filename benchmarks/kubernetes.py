@@ -1,4 +1,4 @@
-"""Pods on a real API server whose nodes KWOK plays: how fast Pliant fills, takes back, places a large gang.
+"""Pods on a real API server with nodes played by KWOK: how fast Pliant fills, reclaims, places a large gang.
 
 After `tests/kubernetes/setup`:
 
@@ -6,13 +6,13 @@ After `tests/kubernetes/setup`:
     python benchmarks/kubernetes.py --nodes 1000 --pods 8000 --parts reclaim --limit 1200
     python benchmarks/kubernetes.py --nodes 1000 --pods 8000 --parts gang --limit 1200
 
-`fill`: one client makes pods of one GPU with 8 threads and no limit of requests. Alone, it binds each pod as
-soon as it has made it, and no server of Pliant is there; then Pliant gets pods that name it as their
-scheduler, and is done when none of them is unbound. Rounds alternate; the ratio is that of the two rates.
+`fill`: one client makes pods of one GPU with 8 threads and no request limit. Without a server of Pliant, it
+binds each pod as soon as it has made it; then Pliant gets pods that name it as their scheduler, and is done
+when none of them is unbound. Rounds alternate; the ratio is that of the two rates.
 `reclaim`: one project has filled all nodes, and another one with a quota of half of them makes as many pods.
-`gang`: a third one submits a job of a quarter of all GPUs, whose tasks have a node each.
-After `--limit` seconds it ends by itself, with what it has printed until then. Memory is the most that the
-server's processes ever had together, each at its own peak.
+`gang`: a third project submits a job of a quarter of all GPUs, whose tasks have a node each.
+It stops after `--limit` seconds with what it has printed so far. Memory is the sum of the peaks of the
+server's processes.
 """
 
 import argparse
@@ -37,19 +37,19 @@ from tests.kubernetes.control_plane import pieces, shared, until
 
 THREADS = 8
 GPUS = 8  # of a node
-LOOK, LATEST = 0.25, 2.0  # seconds between two looks: each costs the API server a list of what is not bound
+LOOK, LATEST = 0.25, 2.0  # seconds between two polls: each makes the API server list the unbound pods
 HZ = os.sysconf("SC_CLK_TCK")
 OURS = ("server", "decider")
 
 
 def cpu(pid):
-    """Processor seconds of a process and of all below it."""
+    """CPU seconds of a process, in user and system mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / HZ
 
 
 def programs(folder, server):
-    """Name -> pids; the decider is a process of the server."""
+    """Name -> pids; a child process of the server is the decider."""
     found = {
         "kube-apiserver": [],
         "etcd": [],
@@ -98,7 +98,7 @@ class Client:
         )
 
     def unbound(self, namespace):
-        """How many of its pods have no node, as the API server has them in memory."""
+        """How many of its pods have no node, from the API server's cache."""
         query = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=spec.nodeName%3D&resourceVersion=0"
         kind = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
         return len(self.http.get(query, headers={"Accept": kind}).json()["items"] or ())
@@ -142,7 +142,7 @@ def ours(client, namespace, pods):
     try:
         while left := client.unbound(namespace):
             rate = max(pods - left, 1) / (time.monotonic() - begun)
-            half = left / rate / 2  # of the time that the rest will take: hours, before the first is bound
+            half = left / rate / 2  # of the time that the rest will take: hours until the first is bound
             time.sleep(min(max(LOOK, half), LATEST))
     except TimeoutError:
         sys.exit(f"not within the limit: {client.unbound(namespace)} pods are not bound")
@@ -168,7 +168,7 @@ def clean(client, namespace):
 
 
 class Server:
-    """Of Pliant."""
+    """A server of Pliant."""
 
     def __init__(self, plane, stage) -> None:
         self.plane, self.stage = plane, stage

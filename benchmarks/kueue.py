@@ -2,9 +2,9 @@
 
 Input: tests/sim/data/kueue.csv, the baseline of its generator (5 cohorts of 6 queues). Each cohort has a
 quota of 120 units, each queue 20, and may borrow 100. Workloads are created and end on a virtual clock that
-jumps, so the time taken is that of deciding, recording and acting: nothing is waited for. Kueue's own
-recorded run took 351.1 s in real time with an API server; the bound is 66 s, below which the run times of the
-workloads do not let it go. Every admission is in the store (SQLite, synced) before its order leaves.
+jumps, so the time taken is that of deciding, recording and acting, without waiting. Kueue's own recorded run
+took 351.1 s in real time with an API server; the bound is 66 s, the least that the run times of the workloads
+allow. Every admission is in the store (SQLite, synced) before its order is sent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
         path = Path(folder) / "pliant.db"
         simulation = OnDisk(trace, Assumed(), 0, path=path)
         gc.collect()
-        gc.freeze()  # as the server does once it has begun
+        gc.freeze()  # as the server does after its start
         began, spent = time.perf_counter(), time.process_time()
         meter = simulation.run().meter
         took, cpu = time.perf_counter() - began, time.process_time() - spent

@@ -1,8 +1,8 @@
-"""What `pliant list` takes with 20 workloads, against `python -c pass`. Goal: at most 8 times as long.
+"""How long `pliant list` takes with 20 workloads, against `python -c pass`. Goal: at most 8 times as long.
 
 Input: made here. 20 trainings of one GPU each, 16 run (`sleep infinity`) and 4 wait.
-References in the same run: `python -c pass`, taking turns with what is measured; the answer of the server
-alone, by a client that is connected already.
+References in the same run: `python -c pass`, alternating with the measured commands; the server's answer
+alone, to a client that is already connected.
 """
 
 from __future__ import annotations

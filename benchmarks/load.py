@@ -1,11 +1,11 @@
-"""What a server bears: submissions and lists at a steady rate, and 1,000 who follow its changes.
+"""How much load a server handles: submissions and lists at a steady rate, and 1,000 watch streams.
 
-Requests leave at their time whether or not those before them are answered, and a time counts from then: a
-server that falls behind is not spared. Goals: 200 submissions a second for 60 s beside 50 lists (a page of
-50) a second, which ends with 12,000 that wait; p50 of a submission at most 4 times that of a handler that
-does nothing, p99 of a list 100 ms, nothing lost; every follower sees a change within 1 s. Then some rates for
-15 s, each on a server of its own, until p99 of a submission is above 100 ms; the highest that held is played
-for 60 s.
+Requests are due at fixed times, whether or not earlier ones are answered, and a time counts from when its
+request is due: a server that falls behind gets long times. Goals: 200 submissions a second for 60 s beside 50
+lists (a page of 50) a second, after which 12,000 are pending; p50 of a submission at most 4 times that of a
+handler that does nothing, p99 of a list 100 ms, nothing lost; every stream has a change within 1 s. Then
+increasing rates for 15 s, each on its own server, until p99 of a submission is above 100 ms; the highest that
+held runs again for 60 s.
 
 Input: made here. Trainings of one GPU on a node of one: the first runs, the others wait in every cycle.
 Reference in the same run: GET /healthz, 50 a second, at the same time.
@@ -26,15 +26,15 @@ from urllib.parse import urlsplit
 from measure import Server, cpu_seconds, head, percentile, resident, row, tiny, training
 
 CONNECTIONS = 16
-"""Of each kind of request; a request waits for one that is free."""
+"""Connections of each kind of request; a request waits for a free one."""
 
 STEADY = 100
-"""ms: the p99 that a rate has to keep."""
+"""ms: the highest p99 of a submission at a rate that holds."""
 
 
 @dataclass
 class Kind:
-    """One kind of request, and how its answers came."""
+    """One kind of request, with the times and errors of its answers."""
 
     make: Callable[[int], bytes]
     rate: int
@@ -50,7 +50,7 @@ def request(method: str, path: str, token: str, body: object = None) -> bytes:
 
 
 class Line:
-    """A connection that is kept."""
+    """A kept connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._where = host, port
@@ -99,7 +99,7 @@ async def together(work: list[Awaitable[None]]) -> None:
 
 
 def play(server: Server, rate: int, seconds: float, mark: str) -> tuple[Kind, Kind, Kind]:
-    """(submissions, lists, requests that do nothing) of one identity whose requests are not limited."""
+    """(submissions, lists, requests that do nothing) of one identity, without a limit of the request rate."""
     server.run("cluster", "settings", "request-rate=0")
     with server.client() as client:
         address = urlsplit(client.url)
@@ -117,7 +117,7 @@ def play(server: Server, rate: int, seconds: float, mark: str) -> tuple[Kind, Ki
 
 
 def follow(server: Server, count: int) -> float:
-    """ms from a submission until each of so many has been told of it."""
+    """ms from a submission until each of `count` watch streams has it."""
     with server.client() as client:
         address = urlsplit(client.url)
         asked = request("GET", "/api/v1/watch", server.token())
@@ -183,7 +183,7 @@ def main() -> int:
 
 
 def step(rate: int, seconds: int) -> bool:
-    """True if a server of its own keeps that rate for so long."""
+    """True if p99 of a submission at this rate is at most STEADY, on a new server."""
     with Server("1x1") as server:
         cpu = cpu_seconds(server.pid)
         posts, lists, nothing = play(server, rate, seconds, "step")

@@ -1,6 +1,6 @@
-"""What the benchmarks measure with: a private server that always goes away, references, medians, one table.
+"""Tools of the benchmarks: a private server that is always removed, references, medians, one table.
 
-Run by itself it prints the references of this machine.
+Run by itself, it prints the references of this machine.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def took(run: Callable[[], object]) -> float:
 
 
 def in_turns(rounds: int, *runs: Callable[[], object]) -> list[list[float]]:
-    """The times of each; they take turns, so that what else the machine does meets all of them."""
+    """The times of each. The runs alternate, so that other load on the machine affects all of them."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, mine in zip(runs, times, strict=True):
@@ -59,7 +59,7 @@ def in_turns(rounds: int, *runs: Callable[[], object]) -> list[list[float]]:
 
 
 def alternately(rounds: int, *runs: Callable[[], object]) -> list[float]:
-    """The median of each, taking turns."""
+    """The median of each, alternating."""
     return [statistics.median(mine) for mine in in_turns(rounds, *runs)]
 
 
@@ -80,8 +80,8 @@ def calibrate() -> int:
 
 
 def environment(folder: Path | None = None) -> dict[str, str]:
-    """Ours without what would change a measurement; with `folder`, that of a private Pliant."""
-    # The last one: an installed package has its modules compiled, so that what is measured may keep them too.
+    """Our environment without what would change a measurement; with `folder`, for a private Pliant."""
+    # The last one: an installed package has its byte code, so a measured program may write its own.
     unwanted = ("PLIANT_", "RUNAI_", "XDG_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     if folder is not None:
@@ -133,13 +133,13 @@ def resident(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that it has used, in user and system mode, all its threads."""
+    """CPU time that a process has used, in user and system mode, with all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> list[int]:
-    """The server and its decider; not its tasks, which are nobody's children or have supervisors."""
+    """The server and its decider, without its tasks."""
     found = [pid]
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, children.read_text().split()):
@@ -150,7 +150,7 @@ def family(pid: int) -> list[int]:
 
 
 def switches(pid: int) -> int:
-    """How often its threads have gone to sleep of their own will: wake-ups, when nothing is asked of it."""
+    """Voluntary context switches of all threads: the wake-ups of an idle process."""
     found = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         found += int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
@@ -158,7 +158,7 @@ def switches(pid: int) -> int:
 
 
 class Server:
-    """A server over a folder of its own; afterwards neither it, nor a task, nor the folder is left."""
+    """A server with its own folder; close() ends it and its tasks and removes the folder."""
 
     def __init__(self, simulate: str) -> None:
         self._simulate = simulate
@@ -194,7 +194,7 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, *words: str) -> str:
-        """`pliant WORDS`; what it printed. Raises CalledProcessError."""
+        """Runs `pliant WORDS` and returns what it printed. Raises CalledProcessError."""
         done = subprocess.run(
             [PROGRAM, *words],
             env=self.env,
@@ -210,15 +210,15 @@ class Server:
         return done.stdout
 
     def client(self) -> Client:
-        """A connection of its own, for one thread."""
+        """A new connection, for one thread."""
         return Client.connect(state=str(self.folder / "state"))
 
     def token(self) -> str:
-        """What opens the API."""
+        """The token of the API."""
         return (self.folder / "state" / "token").read_text().strip()
 
     def _left(self) -> list[int]:
-        """What was started over this folder and lives."""
+        """Live processes that were started with this folder."""
         mark, found = f"{self.folder}/".encode(), []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -228,7 +228,7 @@ class Server:
 
 
 def training(name: str, *argv: str, gpus: int = 1) -> dict[str, object]:
-    """The body of a submission to project default of a command that runs on this machine."""
+    """The body that submits a command of this machine to project default."""
     spec = {"image": "ubuntu", "commandArgv": argv, "compute": {"gpuDevicesRequest": gpus}}
     return {"name": name, "projectName": "default", "spec": spec}
 

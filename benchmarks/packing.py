@@ -1,13 +1,13 @@
 """How full a cluster gets before work no longer fits: the openb trace, pods one by one, none ends.
 
 Input: benchmarks/traces/openb (its README says where it comes from). Reference: the means that FGD recorded
-for the same lists. `--list` and `--seed` may be given several times; else all five lists and seeds run.
+for the same lists. `--list` and `--seed` may be given several times; without them all lists and seeds run.
 `--moves N` lets the scheduler move N pods in any 1,000 arrivals.
 
-`--bound` prints instead what no moves whatever could exceed. All pods that arrive before the first one for
-which there is no place stay; of those that come later the best are chosen, with what is to come known; GPUs
-may be cut and filled anew at any time, whatever cores, memory, models and nodes allow. That is a linear
-program over the ways to fill one GPU.
+`--bound` prints instead what no moves could exceed. All pods that arrive before the first one that does not
+fit stay; of the later ones the best are chosen, with all arrivals known in advance; GPUs may be repacked at
+any time, without regard to cores, memory, models and nodes. That is a linear program over the ways to fill
+one GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(name: str, seed: int, pods: int | None, moves: int = 0) -> Packing:
 
 
 def bound(name: str, seed: int) -> tuple[float, float]:
-    """Per cent of all GPUs that can be allocated at most when 100 % and 130 % have arrived."""
+    """The most that can be allocated, in percent of all GPUs, when 100 % and 130 % have arrived."""
     nodes = read_nodes(TRACES / "nodes.csv.gz")
     pods = read_pods(TRACES / f"{name}-{seed}.csv.gz", nodes)
     gpus = sum(len(node.gpus) for node in nodes)
@@ -56,13 +56,13 @@ def bound(name: str, seed: int) -> tuple[float, float]:
 
 
 def _parts(pods: list[Pod]) -> Iterator[int]:
-    """What is asked for of one GPU each, in thousandths."""
+    """The request on each GPU, in thousandths."""
     for pod in pods:
         yield from [pod.request.portion] * pod.request.devices
 
 
 def _most(stay: Counter[int], all_: Counter[int], gpus: int) -> float:
-    """Milli-GPUs of all of `stay` and the best of the rest: a linear program, its columns made as needed."""
+    """Milli-GPUs of all of `stay` and the best of the rest: a linear program with column generation."""
     from ortools.linear_solver import pywraplp  # only for this
 
     sizes = sorted(all_, reverse=True)
@@ -72,7 +72,7 @@ def _most(stay: Counter[int], all_: Counter[int], gpus: int) -> float:
         solver = pywraplp.Solver.CreateSolver("GLOP")
         used = [solver.NumVar(0, solver.infinity(), "") for _ in ways]
         got = {size: solver.NumVar(0, all_[size], "") for size in sizes}
-        lacks = {size: solver.NumVar(0, solver.infinity(), "") for size in sizes}  # 0 once ways are known
+        lacks = {size: solver.NumVar(0, solver.infinity(), "") for size in sizes}  # 0 in the solution
         rows = {
             size: solver.Add(
                 sum(way.get(size, 0) * it for way, it in zip(ways, used, strict=True))
@@ -93,7 +93,7 @@ def _most(stay: Counter[int], all_: Counter[int], gpus: int) -> float:
 
 
 def _best_way(prices: dict[int, float]) -> tuple[float, dict[int, int]]:
-    """The way to fill one GPU that is worth most: a knapsack, in tens of thousandths."""
+    """The way to fill one GPU that is worth most: a knapsack, in units of 10 thousandths."""
     best: list[tuple[float, dict[int, int]]] = [(0.0, {})]
     for room in range(1, GPU // 10 + 1):
         found = best[-1]
@@ -105,7 +105,7 @@ def _best_way(prices: dict[int, float]) -> tuple[float, dict[int, int]]:
 
 
 def line(name: str, found: list[Packing], reference: dict[tuple[str, int], float]) -> bool:
-    """Print one list; whether it is above the reference by two standard errors at both points."""
+    """Print one list. True if it is above the reference by two standard errors at both points."""
     cells, above = [], True
     for point in (100, 130):
         shares = [share for it in found if (share := getattr(it, f"allocated_at_{point}")) is not None]

@@ -1,8 +1,8 @@
-"""How long a decision takes that takes much from many: the inputs of a peer's benchmarks, and larger ones.
+"""How long a decision takes that reclaims much from many: the inputs of a peer's benchmarks, and larger ones.
 
 Input: KAI-Scheduler's own Go benchmarks, rebuilt in tests/conformance/inputs.py (data/ATTRIBUTION.md
 there), extended to 5,000 nodes of 8 GPUs. Each time is the whole decision, building the world from its
-rows included, on one core; what the input is meant to lead to is checked. Reference in the same run:
+rows included, on one core; the expected result of each input is checked. Reference in the same run:
 `calibrate()` of cycle.py. Times are CPU seconds of this process, which has one thread.
 """
 
@@ -45,11 +45,11 @@ class Case:
     make: Callable[[], dict[str, Any]]
     goal: float  # seconds
     placed: int  # tasks that get a place
-    evicted: int  # workloads that lose theirs
+    evicted: int  # workloads that are evicted
 
 
 VARIANTS = (("", ""), ("_AntiAffinity", " (tasks apart)"), ("_Topology", " (in one rack)"))
-"""Of the input whose answer is no: a quota one GPU too large, too few racks, no rack that is large enough."""
+"""Of the input that cannot be placed: a quota one GPU too large, too few racks, no rack large enough."""
 
 
 def cases() -> list[Case]:
@@ -118,7 +118,7 @@ def measured(rows: list[Row], settings: Settings) -> tuple[float, float, Plan]:
 
 
 def median(rows: list[Row], settings: Settings, rounds: int) -> tuple[float, float, Plan]:
-    """As measured(): the round of the median time."""
+    """The round of measured() that has the median time."""
     return sorted((measured(rows, settings) for _ in range(rounds)), key=itemgetter(0))[rounds // 2]
 
 

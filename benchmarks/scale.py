@@ -1,7 +1,7 @@
-"""How the core bears size: many nodes, many tasks, many that wait.
+"""How the core scales: many nodes, many tasks, many pending workloads.
 
 Input: synthetic, made here (nodes of 8 GPUs, single-task trainings, projects in one department). CPU seconds
-of this process, which has one thread, and the most memory that it had. Reference: `calibrate()` of cycle.py.
+of this process, which has one thread, and its peak memory. Reference: `calibrate()` of cycle.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def cpu_seconds(run: Callable[[], object]) -> float:
 
 
 def cluster(nodes: int, projects: int) -> Rows:
-    """The quotas add up to all that there is."""
+    """The quotas add up to all GPUs."""
     quota = Quota(gpu=nodes * 8 * 1000 // projects)
     found: Rows = [NodePool("default", "default"), Department("default", "default", derived=True)]
     found += [
@@ -65,7 +65,7 @@ def built(rows: Rows) -> World:
 
 
 def carry_out(world: World, plan: Plan) -> None:
-    """As control and an engine would: what was ordered runs."""
+    """Does what control and an engine would do: ordered tasks run."""
     for row in plan.tasks:
         if row.phase is TaskPhase.ORDERED:
             row = replace(row, phase=TaskPhase.RUNNING, started=NOW)
@@ -115,7 +115,7 @@ def from_scratch(table: Table, nodes: int, whole: int, halves: int, projects: in
 
 
 def one_by_one(table: Table, nodes: int) -> None:
-    """Single GPUs that all wait at once on as many empty nodes."""
+    """Jobs of one GPU that are all pending at once, on as many empty nodes."""
     world = built([*cluster(nodes, 10), *jobs(0, nodes, 10, WHOLE)])
     began = time.process_time()
     plan = decide(world, NOW, Settings())

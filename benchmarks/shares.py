@@ -1,7 +1,7 @@
-"""What shares of GPUs cost the server: handing one out, and the look at all of them about once a second.
+"""What shares of GPUs cost the server: handing one out, and checking all of them about once a second.
 
 Input: synthetic, made here. 200 tasks with half of a simulated GPU each, on nodes of 4. Reference in the same
-run: `calibrate()`. The goal of a look is 5 % of a core; its CPU time counts, it has a thread of its own.
+run: `calibrate()`. The goal of a check is 5 % of a core, in CPU time, because it has its own thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pliant-bench-") as name:
         place = Place(Path(name), {})
         handout = Handout(place)
-        handout.observer.close()  # its looks are made here
+        handout.observer.close()  # look() is called below
         try:
             given = []
             for number in range(tasks):

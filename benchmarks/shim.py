@@ -1,7 +1,7 @@
 """What the GPU shim costs on the simulated driver: allocation, launch and look-up of a name, against no shim.
 
-Pairs of runs, bare and with the shim, in turns on one pinned processor; the median of the differences of the
-pairs. The driver does next to nothing, so this is the shim's own time. Input: shim_loop.c. Targets:
+Pairs of runs, bare and with the shim, alternate on one pinned core; the result is the median difference of
+the pairs. The driver does next to nothing, so this is the shim's own time. Input: shim_loop.c. Targets:
 alloc+free at most 150 ns and a launch at most 3 ns over bare, `dlsym` of other names within 5 %.
 """
 

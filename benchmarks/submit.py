@@ -1,8 +1,8 @@
 """From Submit to Running, with real processes on simulated GPUs.
 
-Three clocks on each submission: the API's answer (it is on disk), the phase Running as a client that watches
-sees it, and the task's own first instruction, by the time that it writes down. Then the same as typed:
-`pliant submit` from the start of the program. Goals: Running p50 150 ms, p99 500 ms.
+Three times of each submission: the API's answer (the workload is on disk), the phase Running as a watching
+client sees it, and the task's first instruction, by the time that it writes down. Then `pliant submit`, from
+the start of the program to Running. Goals: Running p50 150 ms, p99 500 ms.
 
 Input: made here. `sh -c 'date ...; exec sleep infinity'` on one of 4 GPUs, one after the other, each deleted
 as soon as it runs.
@@ -28,7 +28,7 @@ STAMP = 'date +%s.%N > "$0"; exec sleep infinity'
 
 @dataclass
 class Watch:
-    """Notes when each workload is first seen in the phase Running."""
+    """Records when each workload is first seen in the phase Running."""
 
     client: Client
     seen: dict[str, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Watch:
                         self.changed.notify_all()
 
     def running(self, name: str) -> float:
-        """When it was seen to run."""
+        """When it was first seen in the phase Running; waits for that."""
         with self.changed:
             assert self.changed.wait_for(lambda: name in self.seen, 60), f"{name} does not run"
             return self.seen[name]
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def first_instruction(stamp) -> float:
-    """The time that the task wrote down; by now it has begun."""
+    """The time that the task wrote down; waits until it has."""
     deadline = time.monotonic() + 60
     while not (stamp.exists() and (text := stamp.read_text())):
         assert time.monotonic() < deadline, f"nothing wrote {stamp}"

@@ -1,9 +1,9 @@
-"""What a task's supervisor costs: resident memory, and time until it says that the task runs.
+"""What a task's supervisor costs: resident memory, and time until it reports that the task runs.
 
 Goals: under 2 MB and 5 ms for the native one; the Python fallback is shown beside it. Input: `sleep
 infinity`, started as the local engine does. The time is from before the fork in Python to the supervisor's
-word on its pipe; the fastest is what it costs, the rest is what else the machine was doing.
-Reference in the same run: `true`, forked in the same way and waited for.
+report on its pipe; the fastest is the supervisor's cost, the rest is other load on the machine.
+Reference in the same run: `true`, started by subprocess and waited for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pliant.engines.local.launch.supervisor import FALLBACK, NATIVE, answered, s
 
 
 class Supervised:
-    """Starts tasks under one supervisor program, ends them, and remembers how much memory it had."""
+    """Starts tasks under one supervisor program, ends them, and records the most memory that it had."""
 
     def __init__(self, program: tuple[str, ...], folder: Path) -> None:
         self.program, self.folder = program, folder
@@ -32,7 +32,7 @@ class Supervised:
         self._count = 0
 
     def start(self) -> None:
-        """Until it says that the task runs."""
+        """Starts a task and waits until the supervisor reports that it runs."""
         self._count += 1
         folder = Folder(self.folder / str(self._count))
         folder.path.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""How long training stands still when a worker is lost, leaves or joins: ours beside torchrun, in one run.
+"""How long training pauses when a worker is lost, leaves or joins: ours beside torchrun, in one run.
 
-A pause is the time between the last step before an event and the first one after it, on a worker that was
-there before and after (torchrun has none: on any), less the median step. Steps are paced to 50 ms; 4 workers
-on CPU with Gloo. Lost steps are those that had been applied and are not in the weights any more.
+A pause is the time between the last step before an event and the first one after it, minus the median step,
+on a worker that is there before and after it (with torchrun none is: on any). Steps are paced to 50 ms; 4
+workers on CPU with Gloo. Lost steps are those that were applied and are no longer in the weights.
 
 Input: synthetic, made here. Reference in the same run: torchrun.
 """
@@ -103,7 +103,7 @@ def ours(rounds: int) -> dict[str, list[float]]:
             if measured:
                 pauses["loss"].append(measured[0])
                 pauses["lost"].append(measured[1])
-            # The fleet starts another one in its place: the join, whose start-up nobody waits for.
+            # The fleet starts a replacement, which joins; the others train during its start-up.
             generation = status()["generation"]
             assert until(lambda g=generation: status()["generation"] > g, 120)
             at = time.monotonic()
@@ -142,7 +142,7 @@ def torchrun(rounds: int) -> dict[str, list[float]]:
         return done
 
     def resumed(out: Path, at: float, size: int) -> float | None:
-        """ms without a step of anybody, until a world of this size makes one."""
+        """ms without a step of any worker until a world of this size makes one; None if none does in 90 s."""
         if not until(lambda: any(x[1] > at and x[3] == size and x[0] >= 2 for x in lines(out)), 90):
             return None
         found = lines(out)

@@ -1,8 +1,8 @@
 """Records per second without any change of the world: pliant.train beside plain DistributedDataParallel.
 
 Two worker processes train an MLP of 2.1 million parameters on CPU with Gloo, in blocks of steps that
-alternate within the same processes: five of plain DDP on its own process group, five of ours. So whatever
-else the machine does meets both. The ratio is ours / plain, per pair of blocks; their geometric mean is the
+alternate within the same processes: five of plain DDP on its own process group, five of ours. So other load
+on the machine affects both. The ratio is ours / plain, per pair of blocks; their geometric mean is the
 result (noise would raise an arithmetic one), the interval is a bootstrap over the pairs. The processor
 time of a step, of all threads of a worker, says how much of the difference is work and how much is waiting.
 After the pairs, 50 blocks of ours run under Python's profiler, which says where the time of a step goes.
@@ -59,7 +59,7 @@ def profiled(run: Callable[[], None], blocks: int) -> dict[str, float]:
 
 
 def worker() -> None:
-    """Both loops, in turns; rank 0 writes the times."""
+    """Runs both loops, alternating; rank 0 writes the times."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -99,7 +99,7 @@ def worker() -> None:
             with job.step(batch) as step:
                 step.backward(loss_of(net, batch.x, batch.y))
 
-    ours()  # joins: from here on there is a rank
+    ours()  # joins the job: job.rank is set from here on
     file = os.environ["BENCH_FILE"]
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=job.rank, world_size=WORKERS)
     theirs = model()
@@ -132,7 +132,7 @@ def worker() -> None:
     if job.rank == 0:
         Path(file + ".json").write_text(json.dumps([times, parts]))
     dist.barrier()
-    os._exit(0)  # the job is not at its end, and need not be
+    os._exit(0)  # the job need not reach its end
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What questions cost, and what they do to the loop: why, what-if of a lost rack, the record of cycles.
+"""What questions cost and how they affect the loop: why, what-if of a lost rack, the recording of cycles.
 
 Input: synthetic, from cycle.py (8 nodes of 8 GPUs) with 500 and 20,000 pending workloads, and 1,000 nodes of
 8 GPUs in 50 racks, 4 of 5 GPUs in use. Reference in the same run: one cycle of the core on the same world.
@@ -41,7 +41,7 @@ class Clock:
 
 
 class NoStore:
-    """Holds rows to begin with and forgets all else."""
+    """Has its initial rows and stores nothing else."""
 
     def __init__(self, rows: list) -> None:
         self._rows = rows
@@ -105,7 +105,7 @@ def whys(pending: int, rounds: int) -> None:
 
 
 def routed(board: Board) -> None:
-    """What the route does besides, for the last in the queue: who is before it, and the answer as JSON."""
+    """The route's other work, for the last in the queue: the workloads before it, and the answer as JSON."""
 
     def run() -> None:
         first = map(board.workloads.__getitem__, islice(board.queue, AHEAD))
@@ -116,14 +116,14 @@ def routed(board: Board) -> None:
 
 
 def spent(loop: Loop) -> float:
-    """Ms of processor time of the loop's thread and the decider so far: a busy machine makes it no larger."""
+    """CPU time (ms) of the loop's thread and the decider so far, which other load does not increase."""
     assert isinstance(loop.decider, ChildDecider) and loop.decider.pid is not None
     own = time.clock_gettime(time.pthread_getcpuclockid(loop._thread.ident))
     return 1000 * (own + cpu_seconds(loop.decider.pid))
 
 
 def during(loop: Loop, ask, rounds: int) -> tuple[list[float], float]:
-    """Times of cycles as the board tells them while another thread asks, and their processor time."""
+    """Times (ms) of cycles, from the board, while another thread asks; and the CPU time (ms) of a cycle."""
     going = True
 
     def asking() -> None:
@@ -149,7 +149,7 @@ def during(loop: Loop, ask, rounds: int) -> tuple[list[float], float]:
 
 
 def hall(count: int) -> list:
-    """Nodes of 8 GPUs in racks of 20, four of five GPUs in use, a few workloads waiting."""
+    """Nodes of 8 GPUs in racks of 20, four of five GPUs in use, no workload pending."""
     rows: list = [row for row in small.cluster() if not isinstance(row, Node)]
     serial = 0
     for n in range(count):
@@ -201,7 +201,7 @@ def rack(count: int, rounds: int) -> None:
 
 
 def recording(pending: int, rounds: int) -> None:
-    """One workload is submitted in each cycle of a loop with a store on disk. Processor time, by thread."""
+    """Submits one workload in each cycle of a loop with a store on disk. Prints the CPU time by thread."""
     with tempfile.TemporaryDirectory() as folder:
         rows = [*small.cluster(), *small.workloads(pending)]
         store = open_store(Path(folder) / "pliant.db")
@@ -241,7 +241,7 @@ def recording(pending: int, rounds: int) -> None:
 
 
 def submitted(loop: Loop, draft: Draft, number: int) -> None:
-    """One more of the kind of one that waits."""
+    """Puts a copy of a pending workload and its tasks."""
     known = loop.world.workloads[f"w{64 + number}"]
     name = f"more-{number}"
     draft.put(replace(known, id=name, name=name, serial=100_000 + number))

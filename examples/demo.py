@@ -2,9 +2,9 @@
 
 Usage: python examples/demo.py [--deadline SECONDS] [--turn-over N] [PAGE[:EDITION] ...]
 
-Every state that a page promises is read back with `-o json` and compared. Ends 0 if all were as documented, 1
-if one was not, 130 after Ctrl-C; leaves nothing running in any case. --turn-over N expects something else
-than the N-th state, to see the demo fail.
+Every state that a page promises is read back with `-o json` and compared. Exit code: 0 if all were as
+documented, 1 if not, 130 after Ctrl-C; nothing is left running in any case. --turn-over N expects a wrong
+N-th state, to see the demo fail.
 """
 
 import argparse
@@ -52,7 +52,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "Running/Requested Pods": lambda item: f"{item['runningPods']}/{item['requestedPods']['number']}",
     "Preemptible": lambda item: "Yes" if item["preemptible"] else "No",
 }
-"""What a column of the tables shows, made from an entry of `-o json`."""
+"""Column of a table -> its text, made from an entry of `-o json`."""
 
 
 def machine_read(stage: Stage, command: str, header: Sequence[str]) -> tuple[list[list[str]], Done]:
@@ -67,15 +67,15 @@ def machine_read(stage: Stage, command: str, header: Sequence[str]) -> tuple[lis
 
 @dataclass(slots=True)
 class Count:
-    """What came of the states that were promised."""
+    """Counts of the promised states."""
 
     promised: int = 0
     seen: int = 0
-    failures: int = 0  # of anything, states included
+    failures: int = 0  # of any command, states included
 
 
 def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: float) -> None:
-    """Play one page; `turn_over` is the number of the state to expect otherwise, counted from here."""
+    """Play one page; `turn_over` is the number, within the page, of the state to expect wrongly."""
     page, _, edition = name.partition(":")
     text = (PAGES / f"{page}.md").read_text("utf-8")
     commands = parse(text, edition or editions(text)[0])
@@ -93,14 +93,14 @@ def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: f
             count.failures += 1
             say(f"  ✗ not as documented (line {seen.command.line}): {seen.problem}")
             if not seen.command.expected:
-                return  # what follows needs this command to have worked
+                return  # the rest of the page needs this command
         elif state:
             count.seen += 1
             say("  ✓ as documented")
 
 
 def _played(commands: Sequence[Command], stage: Stage, deadline: float, turned: int | None) -> Iterator[Seen]:
-    """One after the other; of the one to turn over, the truth is waited for and something else expected."""
+    """Plays the commands in order. For number `turned`, waits for the true state, then expects another."""
     for place, command in enumerate(commands):
         for seen in play([command], stage, read=machine_read, deadline=deadline):
             if place == turned:
@@ -110,7 +110,7 @@ def _played(commands: Sequence[Command], stage: Stage, deadline: float, turned: 
 
 
 def _essence(command: Command, said: str) -> str:
-    """What a command printed; where a page names lines of it, those."""
+    """What a command printed, or only the lines that the page names."""
     if not command.expected or command.expected.kind != "says":
         return said.rstrip()
     lines = [line for line in said.splitlines() if any(says(part, line) for part in command.expected.lines)]
@@ -135,7 +135,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder whose servers and tasks end before it goes, also after Ctrl-C, SIGTERM or a hang-up."""
+    """A folder whose servers and tasks end before it is removed, also after Ctrl-C, SIGTERM or a hang-up."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -148,7 +148,7 @@ def private_folder() -> Iterator[Path]:
         yield folder
     finally:
         for number in signals:
-            signal.signal(number, signal.SIG_IGN)  # cleaning up is short, and must not be cut off
+            signal.signal(number, signal.SIG_IGN)  # the clean-up is short and must not be interrupted
         for stage in folder.iterdir():
             Stage(stage).close(patience=5)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Reads and plays the pages of docs/walkthroughs; their README describes the notation.
 
 A page is a list of commands as a user types them, some followed by what must then be seen. Playing needs a
-Stage: a private folder with the server's state, the user's settings and a home of its own.
+Stage: a private folder with the server's state, the user's settings and a home folder.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "walkthroughs"
-DEADLINE = 240.0  # seconds in which what a page promises must be seen
+DEADLINE = 240.0  # seconds within which a promised state must be seen
 _LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "what-if", "why"}
 _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
 
@@ -28,8 +28,8 @@ class Expected:
     kind: (
         str  # rows: of a printed table, in any order | says: lines of output | fails: an error and its words
     )
-    line: int  # where it stands in the page, from 1
-    lines: tuple[str, ...]  # of rows, the first is the header: columns that count, two or more spaces apart
+    line: int  # in the page, from 1
+    lines: tuple[str, ...]  # rows: first the header of the columns to compare, two or more spaces apart
     code: int = 0  # the command's exit code
 
 
@@ -77,7 +77,7 @@ class Seen:
 
 
 class PageError(ValueError):
-    """A page does not keep to the notation; the message says where."""
+    """A page violates the notation; the message says where."""
 
 
 def editions(text: str) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def matches(expected: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) ->
 
 @dataclass(slots=True)
 class Stage:
-    """Where a page is played: `folder` (made if missing) holds what server and user leave behind."""
+    """Where a page is played: `folder` (made if missing) holds the files of server and user."""
 
     folder: Path
     programs: Path = Path(sys.executable).parent  # where `pliant` and `runai` are installed
@@ -204,7 +204,7 @@ class Stage:
 
     @property
     def run_folder(self) -> Path:
-        """What lies in memory elsewhere lies here: it goes with the rest."""
+        """XDG_RUNTIME_DIR: files that are otherwise in memory; removed with the rest."""
         return self.folder / "run"
 
     @property
@@ -237,7 +237,7 @@ class Stage:
         return Done(0, "", "")
 
     def processes(self) -> dict[int, str]:
-        """Command line by process id of what was started from here and lives: server, supervisors, tasks."""
+        """Process id -> command line of live processes started from here: server, supervisors, tasks."""
         mark = f"{self.folder}/".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -274,13 +274,13 @@ def play(
 ) -> Iterator[Seen]:
     """Type one command after the other; what is expected must be seen within `deadline` seconds.
 
-    A problem ends nothing: whoever plays decides.
+    A problem does not stop it: the caller decides.
     """
     for command in commands:
         began = time.monotonic()
         seen = _once(command, stage, read)
         while seen.problem and command.looks and (waited := time.monotonic() - began) < deadline:
-            time.sleep(min(1.0, max(0.1, waited / 8)))  # a look starts a program, which takes from the rest
+            time.sleep(min(1.0, max(0.1, waited / 8)))  # each look starts a program, which slows the rest
             seen = _once(command, stage, read)
         yield seen
 

@@ -1,4 +1,4 @@
-/* The little of the CUDA driver's and NVML's binary interface that the shim and the simulated drivers need, restated
+/* The parts of the CUDA driver's and NVML's binary interface that the shim and the simulated drivers need, restated
  * as facts (sizes, offsets, numbers) so that neither needs the vendor's headers. */
 #ifndef PLIANT_ABI_H
 #define PLIANT_ABI_H

@@ -1,6 +1,6 @@
-/* A view of the file system of its own for one task, in which one folder is read-only: the node's word on how much of a
- * GPU the task may have. Root gives up the two rights by which it would get the folder back (to mount, to enter other
- * processes); everybody else gets a user namespace that maps nobody but him, where mounts of before are locked. */
+/* Gives a task its own view of the file system, in which one folder is read-only: that with the task's share of a GPU.
+ * Root drops the two capabilities that could make the folder writable again (to mount, to enter other processes); any
+ * other user gets a user namespace that maps only this user, where the existing mounts are locked. */
 #ifndef PLIANT_CONFINE_H
 #define PLIANT_CONFINE_H
 #include <errno.h>
@@ -23,7 +23,7 @@ static int confine_note(const char *path, const char *text) {
     return err;
 }
 
-/* Flags that a mount of a user namespace must keep. */
+/* The flags for a read-only remount, with those that a user namespace must keep. */
 static unsigned long confine_flags(const char *folder) {
     static const unsigned long pairs[][2] = {{ST_NOSUID, MS_NOSUID},   {ST_NODEV, MS_NODEV},
                                              {ST_NOEXEC, MS_NOEXEC},   {ST_NOATIME, MS_NOATIME},
@@ -36,7 +36,7 @@ static unsigned long confine_flags(const char *folder) {
     return flags;
 }
 
-/* 0, or the errno of the step that `what` then names. One thread only. */
+/* Returns 0, or the errno of the step that `what` names. The caller must be single-threaded. */
 static int confine(const char *folder, const char **what) {
     unsigned uid = geteuid(), gid = getegid();
     char map[64];
@@ -62,8 +62,8 @@ static int confine(const char *folder, const char **what) {
     return 0;
 }
 
-/* pliant-supervise --confine DIR [--] [COMMAND...]: the same for a command that joins a running task. Without one it
- * only tells whether that is possible here. */
+/* pliant-supervise --confine DIR [--] [COMMAND...]: confines a command that joins a running task. Without COMMAND it
+ * only tests whether that is possible here. */
 static int confine_command(char **argv) {
     const char *folder = argv[2], *what;
     char **command = argv + 3;

@@ -1,6 +1,6 @@
 """Writes native/sim/nvml_names.h: every NVML function name that nvidia-ml-py knows, one X(name) each.
 
-Run after an update of nvidia-ml-py: `python native/names.py`. Only names are taken over.
+Run it after an update of nvidia-ml-py: `python native/names.py`. It copies only names.
 """
 
 import re

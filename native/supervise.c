@@ -1,7 +1,7 @@
 /* pliant-supervise: runs one attempt of one task and outlives the server that started it.
  *
- * It holds the attempt's lock, copies the task's output into the log, ends whatever the task leaves behind and
- * writes exit.json. The contract (files, command line, promises) is docs/reference/attempt.md; supervise.py is the
+ * It holds the attempt's lock, copies the task's output into the log, ends the processes that the task leaves behind
+ * and writes exit.json. The contract (files, command line, promises) is docs/reference/attempt.md; supervise.py is the
  * same program in Python for machines without a C compiler. One thread, one poll loop, Linux only. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -39,19 +39,19 @@
 #endif
 
 enum {
-    LOG_RETRY_MS = 250,    /* between two tries to write a log that refused */
-    LEFTOVER_MS = 2000,    /* what outlives the main process has this long, or the grace if that is shorter */
-    RECORD_MS = 300000,    /* how long a refused exit.json is tried again */
-    RECORD_BYTES = 8192,   /* reserved for exit.json while the disk still has room; no record is longer */
-    KILL_FAST = 50,        /* so many rounds of SIGKILL 10 ms apart, later ones 200 ms */
-    NAME_BYTES = 512,      /* of a command or folder named in an error */
-    DRAIN_BYTES = 1 << 20, /* the most a pipe holds: after the last writer's death nothing more can come */
-    EXIT_LOST = 1,         /* our own exit codes: exit.json could not be written, nothing was started */
-    EXIT_REFUSED = 2,
-    BOMB = 1000,           /* so many processes that were refused within that time are no accident */
+    LOG_RETRY_MS = 250,    /* between retries of a failed write to the log */
+    LEFTOVER_MS = 2000,    /* grace of processes that outlive the main process, unless --grace-ms is shorter */
+    RECORD_MS = 300000,    /* how long a failed write of exit.json is retried */
+    RECORD_BYTES = 8192,   /* reserved for exit.json at the start; no record is longer */
+    KILL_FAST = 50,        /* the first rounds of SIGKILL, 10 ms apart; later ones are 200 ms apart */
+    NAME_BYTES = 512,      /* the most of an attempt's name, and of a command or folder quoted in an error */
+    DRAIN_BYTES = 1 << 20, /* the most a pipe holds, so the most to read after the last writer's death */
+    EXIT_LOST = 1,         /* our exit code: exit.json could not be written */
+    EXIT_REFUSED = 2,      /* our exit code: nothing was started */
+    BOMB = 1000,           /* this many refused forks within BOMB_MS end the task */
     BOMB_MS = 10000,
-    REFUSED_MS = 2000,     /* between two looks: control groups of the first version tell nobody */
-    KEPT = 7, /* descriptors that we hold from the start */
+    REFUSED_MS = 2000,     /* between two reads of opt.refused: version 1 control groups send no notification */
+    KEPT = 7,              /* descriptors that we hold from the start */
     NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
     NR_PIDFD_OPEN = 434,
     NR_CLOSE_RANGE = 436,
@@ -61,12 +61,12 @@ enum stage { RUNNING, ENDING, KILLING };
 
 static struct {
     const char *dir, *cwd, *attempt, *read_only;
-    const char *kill; /* a file of the task's control group: the kernel ends all that is in it at a word there */
-    const char *refused; /* another: counts how often it was refused a process more */
+    const char *kill; /* a file of the task's control group: a write to it kills every process in the group */
+    const char *refused; /* another file of that group: counts the refused forks */
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
-    const char *child; /* a task that the warden has forked for us: its pid and four descriptors */
+    const char *child; /* pid and four descriptors of a task that the warden has forked for us */
     char **argv;
 } opt = {.dir = "", .cwd = "", .lock_fd = -1, .ready_fd = -1, .log_keep = 3, .grace_ms = 30000, .log_max = 16777216};
 
@@ -75,9 +75,9 @@ static struct {
     int err;         /* why the last write failed */
     int64_t size;    /* of the file behind fd */
     int64_t dropped; /* bytes of output lost so far */
-    int64_t unnoted; /* those of them that no line in the log speaks of yet; 0 means that the log works */
+    int64_t unnoted; /* the part of `dropped` that no line in the log reports yet; 0: the log works */
     int64_t retry_at;
-    bool midline; /* the last byte written was no line end */
+    bool midline; /* the last byte written was not a line end */
 } out_log = {.fd = -1};
 
 static struct {
@@ -92,10 +92,10 @@ static struct {
 
 static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1, record_fd = -1;
 static int input_fd = -1; /* frames of input, from the server */
-static int feed_fd = -1;  /* where the task reads it; -1 on a terminal, which is out_fd, and after its end */
-static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
+static int feed_fd = -1;  /* the task's stdin; -1 on a terminal, where out_fd is used, and after the end of the input */
+static int go_fd = -1; /* a task that waits for us starts when it reads a byte from here */
 static int refused_fd = -1; /* opt.refused */
-static int64_t refused_at;  /* when it is looked at again */
+static int64_t refused_at;  /* when it is read next */
 static bool out_ended, lock_written, record_renamed;
 
 static int64_t clock_ms(clockid_t which) {
@@ -104,10 +104,10 @@ static int64_t clock_ms(clockid_t which) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Grace and retries run on this clock, so that setting the machine's time changes nothing. */
+/* The clock of grace and retries: setting the machine's time does not affect it. */
 static int64_t now_ms(void) { return clock_ms(CLOCK_MONOTONIC); }
 
-/* 0, or the errno that stopped it; n bytes or fewer may then have been written. */
+/* Returns 0 or the errno of a failed write; `done` is the number of bytes written in either case. */
 static int write_all(int fd, const char *p, size_t n, size_t *done) {
     for (*done = 0; *done < n;) {
         ssize_t w = write(fd, p + *done, n - *done);
@@ -161,7 +161,7 @@ static bool log_rotate(void) {
         out_log.err = errno;
         return false;
     }
-    if (opt.log_keep) shift("log-times"); /* if it fails, its header tells that it is another log's */
+    if (opt.log_keep) shift("log-times"); /* if it fails, its header still names the inode of the old log */
     else unlinkat(dir_fd, "log-times", 0);
     close(out_log.fd);
     out_log.fd = -1;
@@ -169,7 +169,7 @@ static bool log_rotate(void) {
     return log_open();
 }
 
-/* A line of our own: whole or not at all. */
+/* Writes a line of our own, all of it or none. True if it was written. */
 static bool log_note(const char *format, ...) {
     char text[NAME_BYTES + 256], line[sizeof text + 32];
     va_list args;
@@ -192,11 +192,11 @@ static void log_failed(size_t lost) {
     out_log.dropped += (int64_t)lost;
     out_log.unnoted += (int64_t)lost;
     out_log.retry_at = now_ms() + LOG_RETRY_MS;
-    if (out_log.fd >= 0) close(out_log.fd); /* a stale handle would never work again: the next try opens anew */
+    if (out_log.fd >= 0) close(out_log.fd); /* a stale handle would keep failing: the next try opens the log again */
     out_log.fd = -1;
 }
 
-/* After losses: true once a line in the log says how much is missing. */
+/* After losses: writes a line that says how many bytes are missing. True if it was written. */
 static bool log_resume(void) {
     if (log_note("%" PRId64 " bytes of output are missing here: %s", out_log.unnoted, strerror(out_log.err))) {
         out_log.unnoted = 0;
@@ -206,7 +206,7 @@ static bool log_resume(void) {
     return false;
 }
 
-/* Never waits and never fails: what the disk refuses is counted and dropped. */
+/* Never waits and never fails: bytes that cannot be written are counted and dropped. */
 static void log_output(const char *p, size_t n) {
     if (out_log.unnoted && (now_ms() < out_log.retry_at || !log_resume())) {
         out_log.dropped += (int64_t)n;
@@ -233,7 +233,7 @@ static void log_output(const char *p, size_t n) {
 
 struct process {
     pid_t pid, parent, group;
-    unsigned long long start; /* ticks after boot; with the pid it names a process for good */
+    unsigned long long start; /* ticks after boot; pid and start identify a process */
     bool ours, dead;
 };
 
@@ -269,7 +269,7 @@ static struct process *process_find(struct process *all, size_t n, pid_t pid) {
     return NULL;
 }
 
-/* Every process, ours marked. False if one was seen whose parent was not: somebody died meanwhile, look again. */
+/* Lists all processes and marks our descendants. False if a process lacks its parent, which died: scan again. */
 static bool process_scan(struct process **all, size_t *count) {
     size_t room = 0, n = 0;
     struct process *list = NULL;
@@ -301,7 +301,7 @@ static bool process_scan(struct process **all, size_t *count) {
     return complete;
 }
 
-/* Through a pidfd, with the start time checked after it was opened: a number that was reused in between is spared. */
+/* Signals through a pidfd and checks the start time after opening it: a process that reuses the pid is spared. */
 static void process_signal(const struct process *p, int sig) {
     struct process same;
     int fd = (int)syscall(NR_PIDFD_OPEN, p->pid, 0);
@@ -313,7 +313,7 @@ static void process_signal(const struct process *p, int sig) {
     if (fd >= 0) close(fd);
 }
 
-/* To the task's group and to every other descendant, once each. Returns 0 if there was nothing to hit. */
+/* Signals the task's group and every other descendant, with SIGTERM once each. Returns 0 if there was none. */
 static int signal_all(int sig) {
     bool group_hit = task.pid && kill(-task.pid, sig) == 0; /* false before the child has made its group */
     int alive = group_hit; /* it may be gone before the scan */
@@ -321,7 +321,7 @@ static int signal_all(int sig) {
     size_t n = 0;
     if (task.pid && sig == SIGTERM) kill(-task.pid, SIGCONT); /* a suspended process could not act on it */
     int fd = sig == SIGKILL && opt.kill ? open(opt.kill, O_WRONLY | O_CLOEXEC) : -1;
-    if (fd >= 0 && write(fd, "1", 1) == 1) alive = 1; /* nobody can fork away from that */
+    if (fd >= 0 && write(fd, "1", 1) == 1) alive = 1; /* no process escapes this by a fork */
     if (fd >= 0) close(fd);
     for (int tries = 0; tries < 3; tries++) {
         free(all);
@@ -340,7 +340,7 @@ static int signal_all(int sig) {
 
 /* ---- reports ------------------------------------------------------------------------------------------------- */
 
-/* `s` as a JSON string; what is not UTF-8 becomes U+FFFD. `out` has room for 6 bytes per byte and 3 more. */
+/* `s` as a JSON string; invalid UTF-8 becomes U+FFFD. `out` must hold 6 bytes per byte of `s`, and 3 more. */
 static void json_string(char *out, const char *s) {
     const unsigned char *p = (const unsigned char *)s;
     *out++ = '"';
@@ -364,12 +364,12 @@ static void ready(const char *word, const char *text) {
     char line[NAME_BYTES + 256];
     size_t done;
     int n = snprintf(line, sizeof line, "%s %s\n", word, text);
-    write_all(opt.ready_fd, line, (size_t)n, &done); /* a starter that is gone asks for no answer */
+    write_all(opt.ready_fd, line, (size_t)n, &done); /* errors are ignored: the starter may be gone */
     close(opt.ready_fd);
     opt.ready_fd = -1;
 }
 
-/* For what is the starter's mistake: nothing runs, nothing was written. */
+/* Exits because of a mistake of the starter: nothing was started or written. */
 static _Noreturn void refuse(const char *format, ...) {
     char text[NAME_BYTES + 128];
     va_list args;
@@ -381,7 +381,7 @@ static _Noreturn void refuse(const char *format, ...) {
     exit(EXIT_REFUSED);
 }
 
-/* The task could not be started: exit.json, the log and the starter all say why. */
+/* Reports in exit.json, in the log and to the starter why the task could not be started. */
 static void start_failed(const char *what, const char *name, int err) {
     snprintf(task.error, sizeof task.error, "%s%s%.*s: %s", what, *name ? " " : "", NAME_BYTES, name, strerror(err));
     if (!log_note("%s", task.error)) log_failed(0);
@@ -409,9 +409,9 @@ static bool record_open(void) {
     return record_fd >= 0;
 }
 
-/* Takes exit.json's room now, so that a disk that fills up later cannot lose the record. */
+/* Reserves the space of exit.json now, so that a disk that fills up later cannot lose the record. */
 static void record_reserve(void) {
-    if (record_open() && fallocate(record_fd, 0, 0, RECORD_BYTES) < 0) return; /* not possible here: no promise */
+    if (record_open() && fallocate(record_fd, 0, 0, RECORD_BYTES) < 0) return; /* not supported: nothing is reserved */
 }
 
 static bool record_try(const char *text, size_t n) {
@@ -419,13 +419,13 @@ static bool record_try(const char *text, size_t n) {
         if (!record_open()) return false;
         if (pwrite(record_fd, text, n, 0) != (ssize_t)n || ftruncate(record_fd, (off_t)n) < 0 || fsync(record_fd) < 0 ||
             renameat(dir_fd, "exit.json.tmp", dir_fd, "exit.json") < 0) {
-            close(record_fd); /* without O_TRUNC the next try finds the same reserved blocks */
+            close(record_fd); /* opened without O_TRUNC, the next try uses the same reserved blocks */
             record_fd = -1;
             return false;
         }
         record_renamed = true;
     }
-    return fsync(dir_fd) == 0 || errno == EINVAL; /* a file system whose folders cannot be synced */
+    return fsync(dir_fd) == 0 || errno == EINVAL; /* EINVAL: this file system cannot sync folders */
 }
 
 static bool take_signals(void);
@@ -471,7 +471,7 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
         snprintf(e.what, sizeof e.what, "%s", what);
     if (!e.err && *opt.cwd && chdir(opt.cwd) < 0) e = (struct exec_error){.err = errno, .folder = true};
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL); /* everything else of ours is close-on-exec */
+    sigprocmask(SIG_SETMASK, &none, NULL); /* all other descriptors are close-on-exec */
     if (!e.err) {
         execvp(opt.argv[0], opt.argv);
         e.err = errno;
@@ -481,20 +481,20 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
     _exit(e.err == ENOENT && !e.folder && !*e.what ? 127 : 126);
 }
 
-/* Read and write: writers come and go, the input ends when a frame says so. 0 or an errno. */
+/* Opens it for reading and writing: writers come and go, and only a frame ends the input. Returns 0 or an errno. */
 static int input_open(void) {
     if (mkfifoat(dir_fd, "input", 0600) < 0 && errno != EEXIST) return errno;
     input_fd = openat(dir_fd, "input", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     return input_fd < 0 ? errno : 0;
 }
 
-/* 0 or an errno; `what` then names the step that failed. */
+/* Returns 0 or an errno; `what` then names the step that failed. */
 static int task_start(const char **what) {
     int error_pipe[2], out_pipe[2] = {-1, -1}, in_pipe[2], in = 0, unlock = 0, err;
     if (opt.child) {
         *what = "stdin";
         if (opt.with_stdin && (err = input_open()) != 0) return err;
-        if (opt.with_stdin && !opt.tty) { /* the task has its other end already */
+        if (opt.with_stdin && !opt.tty) { /* the task already holds the other end */
             feed_fd = openat(dir_fd, "stdin", O_WRONLY | O_CLOEXEC | O_NONBLOCK);
             if (feed_fd < 0 || unlinkat(dir_fd, "stdin", 0) < 0) return errno;
         }
@@ -509,7 +509,7 @@ static int task_start(const char **what) {
         *what = "pty";
         out_fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
         if (out_fd < 0 || ioctl(out_fd, TIOCSPTLCK, &unlock) < 0) return errno;
-        /* Kept open: without any user the terminal would hang up on a task that only closed its output. */
+        /* Kept open: otherwise the terminal would hang up on a task that only closes its output. */
         slave_fd = ioctl(out_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
         if (slave_fd < 0 || ioctl(out_fd, TIOCSWINSZ, &size) < 0) return errno;
     } else {
@@ -540,7 +540,7 @@ static int task_start(const char **what) {
     return 0;
 }
 
-/* The exec pipe has closed, with or without an error in it. */
+/* Reads the exec pipe: it holds an error, or a successful exec has closed it. */
 static void exec_result(void) {
     struct exec_error e;
     ssize_t n;
@@ -564,7 +564,7 @@ static void begin_ending(int64_t grace_ms) {
     signal_all(SIGTERM);
 }
 
-/* True if SIGTERM was among them. */
+/* Reads the pending signals. True if SIGTERM was among them. */
 static bool take_signals(void) {
     bool stop = false;
     struct signalfd_siginfo s;
@@ -576,7 +576,7 @@ static bool take_signals(void) {
     return true;
 }
 
-/* Also of children that were adopted. False once there are none left, and then no descendant is either. */
+/* Reaps children, also adopted ones. False if no child is left, and thus no descendant. */
 static bool reap(void) {
     for (;;) {
         siginfo_t info = {.si_pid = 0};
@@ -588,7 +588,7 @@ static bool reap(void) {
         }
         if (!info.si_pid) return true;
         bool is_main = info.si_pid == task.pid;
-        if (is_main) take_signals(); /* a stop that came before the end is seen before the end */
+        if (is_main) take_signals(); /* so that a stop that came before the end is recorded as a stop */
         if (wait4(info.si_pid, &status, WNOHANG, &usage) != info.si_pid) continue;
         if (usage.ru_maxrss > task.max_rss_kb) task.max_rss_kb = usage.ru_maxrss;
         if (!is_main) continue;
@@ -605,7 +605,7 @@ static void copy_output(size_t most) {
         ssize_t n = read(out_fd, buffer, sizeof buffer);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
-        if (n <= 0) { /* the end: a terminal says so with EIO */
+        if (n <= 0) { /* the end of the output; a terminal reports it as EIO */
             out_ended = true;
             return;
         }
@@ -614,36 +614,36 @@ static void copy_output(size_t most) {
     }
 }
 
-/* The server writes each with one write of at most PIPE_BUF bytes: they never mix. */
+/* The server writes each frame with one write of at most PIPE_BUF bytes, so frames never interleave. */
 struct frame {
     uint8_t kind;     /* 'D': data, 'E': the end of the input, 'W': the size of the terminal */
     uint8_t zero;
     uint16_t length;  /* of the data that follows */
-    uint32_t stream;  /* of one sender */
-    uint64_t at;      /* bytes that it had sent before; of 'W': rows, and columns times 65536 */
+    uint32_t stream;  /* identifies the sender */
+    uint64_t at;      /* bytes that the sender sent before; of 'W': rows, and columns times 65536 */
 };
 
 static char typed[4096];
-static size_t typed_bytes, typed_from; /* what the task has not taken yet, and where it begins */
-static struct { uint32_t stream; uint64_t next; } sender; /* of the last frame; the first byte that it has not sent yet */
+static size_t typed_bytes, typed_from; /* input not yet passed to the task: its length and its offset */
+static struct { uint32_t stream; uint64_t next; } sender; /* of the last frame; the offset of its next new byte */
 
-/* The next frame into `typed`; what its sender sends a second time is left out. False if there is none. */
+/* Reads the next frame into `typed`, without bytes that its sender sent before. False if there is none. */
 static bool read_frame(void) {
     struct frame f;
     if (read(input_fd, &f, sizeof f) != (ssize_t)sizeof f) return false;
     ssize_t n = f.length ? read(input_fd, typed, f.length < sizeof typed ? f.length : sizeof typed) : 0;
     if (f.kind == 'W') {
         struct winsize size = {.ws_row = (uint16_t)f.at, .ws_col = (uint16_t)(f.at >> 16)};
-        if (opt.tty) (void)ioctl(out_fd, TIOCSWINSZ, &size); /* it fails where the task has closed its terminal */
+        if (opt.tty) (void)ioctl(out_fd, TIOCSWINSZ, &size); /* it fails if the task has closed its terminal */
         return true;
     }
-    uint64_t bytes = f.kind == 'E' ? 1 : n > 0 ? (uint64_t)n : 0; /* the end counts as one, so that it comes once */
+    uint64_t bytes = f.kind == 'E' ? 1 : n > 0 ? (uint64_t)n : 0; /* the end counts as one: a repeated end is ignored */
     uint64_t known = f.stream == sender.stream && f.at < sender.next ? sender.next - f.at : 0;
     if (known >= bytes) return true;
     sender.stream = f.stream;
     sender.next = f.at + bytes;
     if (f.kind == 'E' && opt.tty) {
-        typed[0] = 4; /* what a terminal takes for the end */
+        typed[0] = 4; /* Ctrl-D, the end of the input on a terminal */
     } else if (f.kind == 'E') {
         if (feed_fd >= 0) close(feed_fd);
         feed_fd = -1;
@@ -655,20 +655,20 @@ static bool read_frame(void) {
 }
 
 static void copy_input(void) {
-    for (int frames = 0; frames < 64; frames++) { /* and then a look at all else */
+    for (int frames = 0; frames < 64; frames++) { /* then the loop handles its other events */
         if (!typed_bytes && !read_frame()) return;
         if (!typed_bytes) continue;
         int to = opt.tty ? out_fd : feed_fd;
         ssize_t n = to < 0 ? (ssize_t)typed_bytes : write(to, typed + typed_from, typed_bytes);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n < 0) n = (ssize_t)typed_bytes; /* nobody reads any more */
+        if (n < 0) n = (ssize_t)typed_bytes; /* the task no longer reads its input */
         typed_from += (size_t)n;
         typed_bytes -= (size_t)n;
     }
 }
 
-/* A task that goes on to fork although it may not is ended. Whoever maps a file waits for all that map it too, so that a
- * thousand processes with the same C library hold up every new process of the machine. */
+/* Kills a task of which BOMB forks were refused within BOMB_MS. Mapping a file waits for the other processes that map
+ * it, so that a thousand processes with the same C library delay every new process of the machine. */
 static void count_refused(int64_t now) {
     static int64_t since, before;
     char text[64];
@@ -680,13 +680,13 @@ static void count_refused(int64_t now) {
     if (n > 0 && count - before < BOMB) return;
     close(refused_fd);
     refused_fd = -1;
-    if (n <= 0) return; /* the group has gone */
+    if (n <= 0) return; /* the control group is gone */
     log_note("ended: %" PRId64 " processes that it may not have were refused within %d s", count - before, BOMB_MS / 1000);
     task.stage = KILLING;
     task.deadline = now;
 }
 
-/* What time alone brings about. Returns the milliseconds until the next such thing, -1 for none. */
+/* Does what is due now. Returns the milliseconds until something else is due, -1 for never. */
 static int tick(void) {
     int64_t now = now_ms(), next = INT64_MAX;
     if (refused_fd >= 0 && now >= refused_at) count_refused(now);
@@ -785,7 +785,7 @@ static void parse(char **argv) {
         refuse("PLIANT_ATTEMPT must be 1 to %d bytes long: by it the task's processes are found", NAME_BYTES);
 }
 
-/* What the starter had open stays with the starter: we may outlive it by weeks. Ours move to 3 and up. */
+/* Closes what was inherited from the starter, which we may outlive by weeks. Our own descriptors move to 3 and up. */
 static void keep_only(int *const ours[KEPT]) {
     enum { FIRST = 3, END = FIRST + KEPT };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -801,7 +801,7 @@ static void keep_only(int *const ours[KEPT]) {
     if (fds) closedir(fds);
 }
 
-/* The warden has forked the task, as another user, and given us its descriptors; nobody may look into us. */
+/* Takes over a task that the warden has forked as another user, who must not be able to inspect this process. */
 static void take_child(void) {
     int pid, fd[4], *const ours[] = {&out_fd, &exec_fd, &go_fd, &slave_fd};
     if (sscanf(opt.child, "%d,%d,%d,%d,%d", &pid, &fd[0], &fd[1], &fd[2], &fd[3]) != 5 || pid < 2)
@@ -818,7 +818,7 @@ static void check_lock(void) {
     if (fstat(opt.lock_fd, &held) < 0 || fstatat(dir_fd, "lock", &named, 0) < 0 || held.st_dev != named.st_dev ||
         held.st_ino != named.st_ino)
         refuse("--lock-fd is not the file %.*s/lock", NAME_BYTES, opt.dir);
-    if (flock(opt.lock_fd, LOCK_EX | LOCK_NB) < 0) /* no change if the starter holds it through this description */
+    if (flock(opt.lock_fd, LOCK_EX | LOCK_NB) < 0) /* no effect if the starter locked this open file description */
         refuse("%.*s/lock is held by another process: the attempt is running", NAME_BYTES, opt.dir);
     if (faccessat(dir_fd, "exit.json", F_OK, 0) == 0)
         refuse("%.*s/exit.json exists: the attempt has ended", NAME_BYTES, opt.dir);
@@ -840,10 +840,10 @@ int main(int argc, char **argv) {
     parse(argv);
     int dir = open(opt.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) refuse("--dir %.*s: %s", NAME_BYTES, opt.dir, strerror(errno));
-    /* Above where they will end up, so that none overwrites another. */
+    /* Duplicated above their final numbers, so that keep_only() overwrites none of them. */
     dir_fd = fcntl(dir, F_DUPFD_CLOEXEC, 3 + KEPT);
     opt.lock_fd = fcntl(opt.lock_fd, F_DUPFD_CLOEXEC, 3 + KEPT);
-    opt.ready_fd = fcntl(opt.ready_fd, F_DUPFD_CLOEXEC, 3 + KEPT); /* a bad number: nobody to answer to */
+    opt.ready_fd = fcntl(opt.ready_fd, F_DUPFD_CLOEXEC, 3 + KEPT); /* -1 if invalid: nothing is reported */
     if (opt.child) take_child();
     check_lock();
     keep_only((int *[KEPT]){&opt.lock_fd, &opt.ready_fd, &dir_fd, &out_fd, &exec_fd, &go_fd, &slave_fd});
@@ -852,7 +852,7 @@ int main(int argc, char **argv) {
     signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
     if (opt.refused) refused_fd = open(opt.refused, O_RDONLY | O_CLOEXEC);
     lock_describe();
-    log_open(); /* there from the start, for readers; if it fails the first output tries again */
+    log_open(); /* exists from the start, for readers; if this fails, the first output retries */
     task.started_ms = clock_ms(CLOCK_REALTIME);
     const char *what = "setup";
     int err = signal_fd < 0 || dir_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 ? errno : task_start(&what);
@@ -869,5 +869,5 @@ int main(int argc, char **argv) {
     if (opt.with_stdin) unlinkat(dir_fd, "input", 0);
     bool written = record_write();
     if (!written) unlinkat(dir_fd, "exit.json.tmp", 0);
-    return written ? 0 : EXIT_LOST; /* the lock goes with the process, after the record */
+    return written ? 0 : EXIT_LOST; /* the exit releases the lock, after the record was written */
 }

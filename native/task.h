@@ -1,11 +1,11 @@
-/* What a task that could not be started writes to its supervisor; nothing comes once its program runs. */
+/* What a task that could not be started writes to its supervisor; it writes nothing once its program runs. */
 #ifndef PLIANT_TASK_H
 #define PLIANT_TASK_H
 #include <stdbool.h>
 
 struct exec_error {
     int err;
-    bool folder;   /* it was the working directory that failed */
-    char what[32]; /* else, if not empty, what the task was to be given first */
+    bool folder;   /* the working directory failed */
+    char what[32]; /* else, if not empty: the step before exec that failed */
 };
 #endif

@@ -1,6 +1,6 @@
-/* log-times: when the lines of the log came. Marks of 16 bytes, little-endian: a byte of the log, and the ms since the
- * epoch at which what begins there came. The first is the header: a word, and the inode of the log that it is about.
- * Whatever fails here, the log goes on. */
+/* log-times: the arrival times of the lines of the log. Marks of 16 bytes, little-endian: an offset in the log, and the
+ * time in ms since the epoch at which the bytes from there arrived. The first mark is the header: a magic word, and the
+ * inode of the log. No error here stops the log. */
 #ifndef PLIANT_TIMES_H
 #define PLIANT_TIMES_H
 #include <endian.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    TIMES_SPARE = 4096, /* bytes that log-times may be longer than the log; beyond them it gets a mark a second */
+    TIMES_SPARE = 4096, /* log-times may be this many bytes longer than the log; beyond that, 1 mark per second */
     TIMES_PAUSE_MS = 1000,
 };
 
@@ -22,11 +22,11 @@ struct mark {
 
 static struct {
     int fd;          /* -1 when it has to be opened (again) */
-    int64_t size;    /* whole marks; the next one is written there */
-    int64_t last_ms; /* of the last mark; -1: there is none yet */
+    int64_t size;    /* of the whole marks: the offset of the next one */
+    int64_t last_ms; /* of the last mark; -1: none yet */
 } times = {.fd = -1, .last_ms = -1};
 
-/* A mark that is not whole is not counted: the next one takes its place. */
+/* A mark that was written in part is not counted: the next one overwrites it. */
 static bool times_put(int64_t at, uint64_t offset, uint64_t ms) {
     struct mark m = {htole64(offset), htole64(ms)};
     if (pwrite(times.fd, &m, sizeof m, at) != (ssize_t)sizeof m) return false;
@@ -48,7 +48,7 @@ static bool times_open(int dir_fd, uint64_t inode) {
         if (pread(times.fd, &header, sizeof header, 0) == (ssize_t)sizeof header && le64toh(header.offset) == word &&
             le64toh(header.ms) == inode)
             return true;
-        /* new, or of an older log: it could not be renamed with that */
+        /* a new file, or that of an older log which could not be renamed with its log */
         if (ftruncate(times.fd, 0) == 0 && times_put(0, word, inode)) return true;
     }
     close(times.fd);
@@ -56,7 +56,7 @@ static bool times_open(int dir_fd, uint64_t inode) {
     return false;
 }
 
-/* For a log that was opened. */
+/* To be called when the log was opened. */
 static void times_begin(int dir_fd, uint64_t inode) {
     if (times.fd >= 0) close(times.fd);
     times.fd = -1;
@@ -64,9 +64,9 @@ static void times_begin(int dir_fd, uint64_t inode) {
     times_open(dir_fd, inode);
 }
 
-/* What is written next to the log behind that descriptor came now. */
+/* Records that the bytes written next to log_fd arrived at now_ms. */
 static void times_mark(int dir_fd, int log_fd, int64_t now_ms) {
-    struct stat log; /* asked each time: somebody may have cut it short */
+    struct stat log; /* read each time: another process may have truncated it */
     int64_t since = times.last_ms < 0 ? TIMES_PAUSE_MS : now_ms - times.last_ms;
     if (since == 0 || fstat(log_fd, &log) < 0 || !S_ISREG(log.st_mode)) return;
     if (since > 0 && since < TIMES_PAUSE_MS && times.size > log.st_size + TIMES_SPARE) return;

@@ -1,5 +1,5 @@
-/* pliant-gpu-used CONF LEDGER: in a container, on behalf of whoever may run a command there. Prints what CONF says, then
- * what the living processes of the workload have: `used UUID BYTES` for each GPU. Running programs look at CONF anew. */
+/* pliant-gpu-used CONF LEDGER: runs in a container, for a caller who may run commands there. Prints CONF, then per GPU
+ * what the live processes of the workload use: `used UUID BYTES`. Makes running programs read CONF again. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 static bool lives(const struct ledger *l, int fd, uint32_t i) {
     struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)SLOT_LOCK + i, .l_len = 1};
     if (!__atomic_load_n(&l->slot[i].live, __ATOMIC_ACQUIRE)) return false;
-    return fcntl(fd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK; /* in doubt it lives */
+    return fcntl(fd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK; /* if the lock cannot be tested it counts as live */
 }
 
 static void print_used(const struct ledger *l, int fd) {

@@ -1,7 +1,7 @@
 """Writes the bundled digits in MNIST's shape as record files: python make_data.py [/data/mnist] [60000].
 
-A record is 28 x 28 bytes of grey and one byte that is the label, as the codec `bytes` reads them. Where the
-folder cannot be written, it is one of yours, which this example's client knows.
+A record is 28 x 28 bytes of grey and one byte that is the label, as the codec `bytes` reads them. If the
+folder cannot be written, it uses one of the user's, which this example's client knows.
 """
 
 import os
@@ -17,7 +17,7 @@ RECORDS_PER_FILE = 16384
 
 
 def write(folder: Path, records: Sequence[bytes]) -> None:
-    """As many files as it takes."""
+    """Writes the records, RECORDS_PER_FILE in a file."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, start in enumerate(range(0, len(records), RECORDS_PER_FILE)):
         write_records(folder / f"data-{number:05}", records[start : start + RECORDS_PER_FILE])

@@ -8,7 +8,7 @@ from pliant.engines.local.images.quickstart.digits import Digits as Records
 
 
 class Digits(Dataset):
-    """(image, label). With `augment` each image is shifted by a pixel at random, anew in each epoch."""
+    """(image, label). With `augment` an image is shifted at random by up to a pixel each time it is read."""
 
     def __init__(self, *, train: bool, augment: bool = False) -> None:
         records = Records(0)

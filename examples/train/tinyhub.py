@@ -64,7 +64,7 @@ def get_linear_schedule_with_warmup(optimizer, num_warmup_steps, num_training_st
 
 
 def macro_f1(predictions: torch.Tensor, labels: torch.Tensor) -> float:
-    """The mean over the labels of their F1: no mean of parts gives it, all predictions are needed at once."""
+    """The mean of the labels' F1. It needs all predictions at once: it is no mean over parts of them."""
     found = []
     for label in labels.unique().tolist():
         hits = ((predictions == label) & (labels == label)).sum().item()

@@ -47,7 +47,7 @@ def main() -> None:
     loader = job.data(dataset, global_batch=32, max_micro_batch=16, shuffle=not args.plain)
     model = Writer(len(dataset.letters), 0.0 if args.plain else 0.1)
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99))
-    # eps: a gradient that is rounding noise, as of a bias that changes nothing, makes no full step
+    # eps: a gradient of rounding noise only, as of a bias without effect, must not make a full step
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, eps=1e-6)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=args.steps + 1)
 

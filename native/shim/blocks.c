@@ -1,12 +1,12 @@
-/* Memory that is made in one place and used in another: physical blocks behind virtual addresses, and arrays. A block
- * is charged until both its last handle is released and its last mapping gone, as the driver keeps it. */
+/* Physical memory blocks that are mapped to virtual addresses, and arrays. A block is charged until its last handle is
+ * released and its last mapping is gone, because the driver keeps it until then. */
 #include "shim.h"
 
 #define START(name)                                                        \
     if (!cuda_here() || !real.name) return CU_NOT_SUPPORTED;               \
     if (!attached()) return CU_OUT_OF_MEMORY
 
-struct block { /* in pages of blocks that are never given back, only used again */
+struct block { /* in pages that are reused, never unmapped */
     uint64_t bytes;
     int32_t gpu;
     uint32_t references; /* handles and mappings */
@@ -75,7 +75,7 @@ int cuMemMap(CUdeviceptr at, size_t n, size_t offset, CUmemHandle handle, unsign
     struct entry e;
     START(cuMemMap);
     bool known = table_get(&handles, handle, &e);
-    if (known) reference((struct block *)(uintptr_t)e.owner); /* before: nobody can release it in between */
+    if (known) reference((struct block *)(uintptr_t)e.owner); /* first, so that it is not released in between */
     int r = real.cuMemMap(at, n, offset, handle, flags);
     if (known && r != CU_OK) unreference((struct block *)(uintptr_t)e.owner);
     if (known && r == CU_OK) table_put(&mappings, (struct entry){at, n, e.owner, e.gpu, CLASS_VMM});
@@ -87,10 +87,10 @@ int cuMemUnmap(CUdeviceptr at, size_t n) {
     START(cuMemUnmap);
     int r = real.cuMemUnmap(at, n);
     if (r != CU_OK) return r;
-    for (CUdeviceptr p = at; p - at < n;) { /* one call may take several mappings away */
+    for (CUdeviceptr p = at; p - at < n;) { /* one call may remove several mappings */
         bool known = table_take(&mappings, p, &e);
         if (known) unreference((struct block *)(uintptr_t)e.owner);
-        p += known ? e.bytes : 64 << 10; /* imported ones are not ours to count */
+        p += known ? e.bytes : 64 << 10; /* imported ones are not charged */
     }
     return r;
 }
@@ -110,7 +110,7 @@ int cuMemRetainAllocationHandle(CUmemHandle *out, void *at) {
 
 /* ---- arrays ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t guess(const struct cu_array3d *a, U levels) { /* the least that it can take */
+static uint64_t guess(const struct cu_array3d *a, U levels) { /* the least bytes that the array can take */
     uint64_t width = a->format == 0x01 || a->format == 0x08 ? 1 : a->format == 0x02 || a->format == 0x09 || a->format == 0x10 ? 2 : 4;
     uint64_t bytes = 0, w = a->width, h = a->height ? a->height : 1, z = a->depth ? a->depth : 1;
     if (a->flags & (ARRAY_SPARSE | ARRAY_DEFERRED)) return 0; /* mapped later, from blocks that are charged */
@@ -130,7 +130,7 @@ static uint64_t exact(void *array, bool mipmap, CUdevice d, uint64_t otherwise) 
     return r == CU_OK ? need.size : otherwise;
 }
 
-/* After the driver has made one for which `taken` was reserved. */
+/* Corrects the charge of an array that the driver has made and for which `taken` bytes were reserved. */
 static int array_made(struct where *w, void *array, bool mipmap, uint64_t taken, bool counted) {
     uint64_t bytes = counted ? exact(array, mipmap, w->device, taken) : 0;
     if (bytes > taken && !reserve(w->gpu, CLASS_ARRAY, bytes - taken)) {

@@ -1,5 +1,5 @@
-/* gpu.conf: what the node grants this workload (docs/reference/gpu-conf.md). Complete before the program starts, read
- * again when it changes. It ends with a line that says so: half a file is never taken for a whole one. */
+/* gpu.conf: what the node grants this workload (docs/reference/gpu-conf.md). It is complete before the program starts,
+ * and is read again when it changes. Its last line is `end`, so that a truncated file is never accepted. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +84,7 @@ static bool share(struct share *g, char *rest) {
             else if (strcmp(value, "none") != 0) return false;
         } else if (strcmp(w, "share") == 0 && !copy(g->file, sizeof g->file, value)) {
             return false;
-        } /* other keys are a later version's */
+        } /* keys of later versions are ignored */
     }
     return limited;
 }
@@ -131,12 +131,12 @@ bool config_parse(struct config *to, char *text, size_t n) {
     return true;
 }
 
-static void adopt(const struct config *fresh) { /* what readers look at without a lock changes word by word */
+static void adopt(const struct config *fresh) { /* readers take no lock: each word is stored atomically */
     for (int i = 0; i < config.gpus; i++) {
         int k = 0;
         while (k < fresh->gpus && memcmp(fresh->gpu[k].uuid, config.gpu[i].uuid, 16) != 0) k++;
         const struct share *s = k < fresh->gpus ? &fresh->gpu[k] : NULL;
-        __atomic_store_n(&config.gpu[i].limit, s ? s->limit : 0, __ATOMIC_RELAXED); /* taken away: nothing more */
+        __atomic_store_n(&config.gpu[i].limit, s ? s->limit : 0, __ATOMIC_RELAXED); /* no longer granted */
         __atomic_store_n(&config.gpu[i].request, s ? s->request : 0, __ATOMIC_RELAXED);
         if (!s) continue;
         __atomic_store_n(&config.gpu[i].weight, s->weight, __ATOMIC_RELAXED);
@@ -159,7 +159,7 @@ static void adopt(const struct config *fresh) { /* what readers look at without 
 static void choose_path(void) {
     struct file_id id;
     const char *named = getenv("PLIANT_GPU_CONF");
-    if (file_id(FIXED_PATH, &id) || !named) named = FIXED_PATH; /* a container's own environment decides nothing */
+    if (file_id(FIXED_PATH, &id) || !named) named = FIXED_PATH; /* in a container the environment is ignored */
     if (!copy(config.path, sizeof config.path, named)) memcpy(config.path, FIXED_PATH, sizeof FIXED_PATH);
 }
 

@@ -1,7 +1,7 @@
-/* dlsym and dlvsym: what a program asks for by name.
+/* dlsym and dlvsym: what a program looks up by name.
  *
- * They end in a jump, not in a call: the real dlsym looks at its return address to know who asks (RTLD_NEXT), and with
- * a C wrapper in between that would always be us. Only names that can be a driver's cost more than three compares. */
+ * They end in a jump, not in a call: the real dlsym finds its caller by its return address (RTLD_NEXT), and through a C
+ * wrapper that would always be this library. Only names that can be a driver's cost more than three compares. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -17,11 +17,11 @@ __attribute__((visibility("hidden"))) void *(*pliant_real_dlvsym)(void *, const 
 static void *(*real_dlopen)(const char *, int);
 static char *(*real_dlerror)(void);
 
-/* Called from below. 1: go on to the real one; anything else, null included, is the answer. */
+/* Called by the assembly below. 1: continue with the real function; anything else, null included, is the result. */
 void *pliant_choose(void *handle, const char *name, const char *version);
 void pliant_boot(void);
 
-/* Until it is found, the pointer leads to code that finds it: nothing to test on the way. */
+/* Until the real function is found, its pointer leads to code that finds it, so the fast path has no test for that. */
 #if defined(__x86_64__)
 #define ENTRY(NAME, VERSIONED)                                                                   \
     __asm__(".text\n.globl " #NAME "\n.type " #NAME ",@function\n.p2align 5\n" #NAME ":\n"         \
@@ -80,7 +80,7 @@ ENTRY(dlvsym, "");
 #error "the GPU shim is written for x86-64 and aarch64"
 #endif
 
-/* ---- the real ones, read out of the C library's own tables: nothing newer than its oldest interface is linked to -- */
+/* ---- the real functions, read from the C library's own tables: only its oldest interface is linked --------------- */
 
 struct object {
     ElfW(Addr) base;
@@ -143,16 +143,16 @@ __attribute__((constructor)) static void start(void) {
     if (pliant_real_dlsym == pliant_find_dlsym) dl_iterate_phdr(look_in, NULL);
 }
 
-__attribute__((visibility("hidden"))) void pliant_boot(void) { /* somebody's constructor came before ours */
+__attribute__((visibility("hidden"))) void pliant_boot(void) { /* called by a constructor that ran before ours */
     start();
     if (pliant_real_dlsym != pliant_find_dlsym && pliant_real_dlvsym != pliant_find_dlvsym && real_dlopen) return;
     say("no dlsym in this C library: a share of a GPU cannot be enforced here");
-    __builtin_trap(); /* there is nothing to go on with */
+    __builtin_trap(); /* there is no way to continue */
 }
 
 bool started(void) { return pliant_real_dlsym != pliant_find_dlsym; }
 
-void forget_error(void) { /* a program asks dlerror about its own look-ups, not about ours */
+void forget_error(void) { /* dlerror must not report our look-ups to the program */
     if (real_dlerror) real_dlerror();
 }
 

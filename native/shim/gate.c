@@ -1,7 +1,7 @@
-/* The gate before every launch. While only one workload wants the GPU it is open. When several do, a launch needs the
- * lease; what is in flight is known by events that follow the launches, never by synchronising a context, and nothing
- * is touched while a stream is being captured. One thread per process, only in such times, gives the lease back when
- * the program has paused. */
+/* The gate before every launch. It is open while only one workload wants the GPU. When several do, a launch needs the
+ * lease. Events recorded after the launches show what is in flight; a context is never synchronised, and nothing is
+ * touched while a stream is being captured. While workloads compete, one thread per process gives the lease back when
+ * the program pauses. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <signal.h>
@@ -12,9 +12,9 @@
 #include "share.h"
 
 enum {
-    LOOK_NS = 500000,   /* how often the thread looks */
-    WAIT_NS = 5000000,  /* between two looks at a holder that may be gone */
-    GRACE_NS = 400000,  /* a pause shorter than this is no reason to give up the turn */
+    LOOK_NS = 500000,   /* period of the helper thread */
+    WAIT_NS = 5000000,  /* the longest wait before a holder that may be gone is checked again */
+    GRACE_NS = 400000,  /* a pause shorter than this does not give up the turn */
     QUIET_NS = 100000000,
     EVERY_MOST = 64,
 };
@@ -35,7 +35,7 @@ void gate_forget(void) {
 
 static uint32_t *word(struct gate *g) { return &g->file->member[g->me].gate; }
 
-/* Decides once what a launch has to ask: nothing, one GPU's word, or (several GPUs) always this file. */
+/* Chooses the word that a launch tests: a constant 0 (no shared GPU), that of the only GPU, or else a constant 1. */
 static void choose(void) {
     int shared = 0, last = 0;
     lock(&opening);
@@ -61,7 +61,7 @@ void gate_join(int gpu) {
 
 /* ---- what is in flight ------------------------------------------------------------------------------------------ */
 
-static bool done(CUevent e) { return real.cuEventQuery(e) != CU_NOT_READY; } /* an event that failed is no reason to wait */
+static bool done(CUevent e) { return real.cuEventQuery(e) != CU_NOT_READY; } /* a failed event counts as done */
 
 static bool all_done(struct gate *g) {
     bool idle = true;
@@ -87,7 +87,7 @@ static struct stream *stream_of(struct gate *g, CUstream handle, CUcontext c, bo
         if (s->used && !s->gone && s->handle == handle && s->context == c && s->thread == thread) return s;
         if (!room && (!s->used || (!s->launches && !s->gone))) room = s;
     }
-    if (!room) return NULL; /* more streams than we follow: the last ones go unseen */
+    if (!room) return NULL; /* more than STREAMS streams: this one is not tracked */
     if (room->used) real.cuEventDestroy_v2(room->last), real.cuEventDestroy_v2(room->mark);
     *room = (struct stream){.handle = handle, .context = c, .thread = thread, .every = 1, .used = true};
     if (real.cuEventCreate(&room->last, EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING) != CU_OK) return room->used = false, NULL;
@@ -108,7 +108,7 @@ void gate_stream_gone(CUstream handle) {
     }
 }
 
-void gate_context_gone(CUcontext c) { /* its events go with it */
+void gate_context_gone(CUcontext c) { /* the driver destroys its events */
     for (int k = 0; k < MAX_GPUS; k++) {
         if (!gates[k].file) continue;
         lock(&gates[k].lock);
@@ -118,7 +118,7 @@ void gate_context_gone(CUcontext c) { /* its events go with it */
     }
 }
 
-static void relax(int *mode) { /* another thread's capture must not end because this one asks an event */
+static void relax(int *mode) { /* querying an event must not invalidate another thread's capture */
     if (real.cuThreadExchangeStreamCaptureMode) real.cuThreadExchangeStreamCaptureMode(mode);
 }
 
@@ -129,7 +129,7 @@ static void *help(void *argument) {
     int mode = CAPTURE_RELAXED;
     CUcontext current = NULL;
     relax(&mode);
-    now_ns(); /* a simulated clock knows it from here on */
+    now_ns(); /* registers the thread with a simulated clock */
     __atomic_store_n(&g->ready, 1, __ATOMIC_RELEASE);
     syscall(SYS_futex, &g->ready, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
     for (bool needed = true; needed;) {
@@ -142,7 +142,7 @@ static void *help(void *argument) {
             if (g->stream[i].used && g->stream[i].launches && g->stream[i].context != current && real.cuCtxSetCurrent(g->stream[i].context) == CU_OK)
                 current = g->stream[i].context;
         bool idle = all_done(g) && !g->launching;
-        if (idle && !g->idle_since_ns) g->idle_since_ns = now; /* found now, counts from now: it may launch this instant */
+        if (idle && !g->idle_since_ns) g->idle_since_ns = now; /* a pause counts from the check that finds it */
         if (!idle) {
             g->idle_since_ns = 0;
             __atomic_store_n(&m->active_ns, now, __ATOMIC_SEQ_CST);
@@ -156,7 +156,7 @@ static void *help(void *argument) {
             needed = false;
         } else if (quiet) {
             lease_give_back(g, g->idle_since_ns);
-            needed = false; /* the next launch finds the gate closed and starts it again */
+            needed = false; /* the next launch finds the gate closed and starts the thread again */
         }
         if (!needed) g->helper = false;
         unlock(&g->lock);
@@ -167,15 +167,15 @@ static void *help(void *argument) {
 static void start_helper(struct gate *g) {
     int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = NULL;
     int (*detach)(unsigned long) = NULL;
-    *(void **)&create = pliant_real_dlsym(NULL, "pthread_create"); /* this program has threads if it has CUDA */
+    *(void **)&create = pliant_real_dlsym(NULL, "pthread_create"); /* exists if the program has CUDA */
     *(void **)&detach = pliant_real_dlsym(NULL, "pthread_detach");
     if (!create || !detach || g->helper) return forget_error();
     uint64_t all = ~0ull, before;
     unsigned long thread;
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all); /* the program's signals are not for it */
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all); /* the program's signals are not its own */
     g->ready = 0;
     g->helper = create(&thread, NULL, help, g) == 0;
-    while (g->helper && !__atomic_load_n(&g->ready, __ATOMIC_ACQUIRE)) /* its first look must not come too late */
+    while (g->helper && !__atomic_load_n(&g->ready, __ATOMIC_ACQUIRE)) /* its first check must not be late */
         syscall(SYS_futex, &g->ready, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, NULL, NULL, 0);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
     if (g->helper) detach(thread);
@@ -189,7 +189,7 @@ static bool captured(CUstream s, bool per_thread) {
     return ask && ask(s, &status) == CU_OK && status != 0;
 }
 
-/* Under the lock, which is let go while it waits. */
+/* Called under the lock, which it releases while it waits. */
 static void wait_for(struct gate *g, CUevent e) {
     unlock(&g->lock);
     real.cuEventSynchronize(e);
@@ -208,12 +208,12 @@ static void get_turn(struct gate *g) {
     share_announce(g, now);
     if (!g->helper) start_helper(g);
     for (;;) {
-        uint32_t turn = __atomic_load_n(&g->file->turn, __ATOMIC_SEQ_CST); /* before it asks: no turn that is freed then is missed */
+        uint32_t turn = __atomic_load_n(&g->file->turn, __ATOMIC_SEQ_CST); /* read first: no release is missed */
         now = now_ns();
         if (lease_mine(g, &end)) {
             bool strict = __atomic_load_n(&config.gpu[g->gpu].policy, __ATOMIC_RELAXED) == POLICY_STRICT;
             if (now < end || (!strict && !share_others(g, now, true)) || lease_extend(g, now)) break;
-            drain(g); /* other threads of this process find the lease over as well */
+            drain(g); /* the lease is over for the other threads of this process, too */
             if (g->launching == 0) lease_give_back(g, now_ns());
             else unlock(&g->lock), nap_ns(GRACE_NS / 10), lock(&g->lock);
             continue;
@@ -248,7 +248,7 @@ void gate_enter(CUstream stream, bool per_thread) {
     }
     get_turn(g);
     struct stream *s = stream_of(g, stream, w.context, per_thread);
-    if (s && s->marked && s->launches >= s->every) { /* no more in flight than twice what lies between two marks */
+    if (s && s->marked && s->launches >= s->every) { /* at most 2 * every launches are in flight */
         uint64_t from = now_ns();
         bool ready = done(s->mark);
         if (!ready) wait_for(g, s->mark);
@@ -257,7 +257,7 @@ void gate_enter(CUstream stream, bool per_thread) {
         if (ready && s->every < EVERY_MOST) s->every *= 2;
         s->marked = false;
         uint64_t end;
-        if (!lease_mine(g, &end) || now_ns() >= end) get_turn(g); /* it took long */
+        if (!lease_mine(g, &end) || now_ns() >= end) get_turn(g); /* the lease ended during the wait */
     }
     g->launching++;
     inside = g;

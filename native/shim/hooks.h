@@ -1,5 +1,5 @@
-/* Every entry point that the shim knows: X(exported name, name for cuGetProcAddress, since which CUDA version, variant,
- * parameters). HOOKS are replaced, NEEDED only called. The numbers choose an ABI where an address is not an export's. */
+/* Every entry point that the shim knows: X(exported name, name for cuGetProcAddress, first CUDA version, variant,
+ * parameters). HOOKS are replaced, NEEDED only called. The numbers choose the ABI of an address that is no export. */
 #ifndef PLIANT_HOOKS_H
 #define PLIANT_HOOKS_H
 #define U unsigned

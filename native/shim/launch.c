@@ -1,4 +1,4 @@
-/* Launches. Alone on its GPU, or without a compute share, a launch costs one load and one compare more. */
+/* Launches. A workload alone on its GPU, or without a compute share, pays two loads and one compare per launch. */
 #include "shim.h"
 
 #define GATED(stream, per_thread, missing, call)                                   \

@@ -1,5 +1,5 @@
-/* Turns on one GPU: who has the lease, who is next, who is gone. No lock is held across processes: the lease is one
- * word that is exchanged, so that a process which stops at any instruction stops nobody else for long. */
+/* Turns on one GPU: which process has the lease, which is next, which is gone. No lock is held across processes: the
+ * lease is one word, replaced atomically, so a process that stops at any instruction delays the others only briefly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,9 +12,9 @@
 #include "share.h"
 
 enum {
-    ACTIVE_NS = 100000000,  /* who has asked within this time takes part */
-    SILENT_NS = 100000000,  /* a holder without a sign of life for so long is passed over */
-    LATE_NS = 2000000,      /* a free lease that the one whose turn it is has not taken: others may */
+    ACTIVE_NS = 100000000,  /* a process that was active within this time takes part */
+    SILENT_NS = 100000000,  /* a holder without a heartbeat for this time loses the lease */
+    LATE_NS = 2000000,      /* a lease that has been free for this time may be taken out of turn */
 };
 static_assert(sizeof(struct member) == 64, "layout");
 static_assert(offsetof(struct share_file, group) == 4096, "layout");
@@ -36,17 +36,17 @@ static uint64_t hash(const char *name) {
 static void charge_group(struct gate *g, struct group *who, uint64_t used) {
     uint32_t weight = LOAD(who->weight);
     if (!weight || weight > 1000) weight = 1;
-    if (used > 10000000000u) used = 10000000000u; /* nonsense in the file costs ten seconds at most */
+    if (used > 10000000000u) used = 10000000000u; /* a wrong number in the file costs at most 10 s */
     __atomic_add_fetch(&who->vtime, used * 1000 / weight, __ATOMIC_SEQ_CST);
     if (LOAD(who->policy) == POLICY_STRICT && weight < 1000) {
         uint64_t started = LOAD(g->file->started_ns), from = LOAD(who->not_before), slice = slice_ns(g);
-        if (from + slice < started) from = started - slice; /* what was not used is not saved up, but for one turn */
+        if (from + slice < started) from = started - slice; /* at most one slice of unused time is saved up */
         STORE(who->not_before, from + used * 1000 / weight);
     }
 }
 
-/* Of a holder that has ended: its group pays until its last sign of life. Without this the process that takes its place
- * would have the lease, and pay for all the time since. */
+/* Frees the lease of a holder that has ended; its group pays until its last heartbeat. Otherwise the process that takes
+ * its slot would have the lease, and pay for all the time since. */
 static void give_back_of_dead(struct gate *g, int fd) {
     struct share_file *f = g->file;
     uint64_t lease = LOAD(f->lease), started = LOAD(f->started_ns), at = (lease & 4095) - 1;
@@ -134,7 +134,7 @@ bool share_others(const struct gate *g, uint64_t now, bool waiting_only) {
     return false;
 }
 
-/* A turn is as long as its weight, so that small shares come round as often as large ones. */
+/* The length of a turn is proportional to the weight, so that small shares get turns as often as large ones. */
 static uint64_t turn_ns(const struct gate *g, uint64_t now) {
     uint64_t seen = 1ull << mine(g)->group % GROUPS, own = LOAD(group_of(g, mine(g))->weight), sum = own, n = 1;
     uint32_t high = LOAD(g->file->high);
@@ -156,7 +156,7 @@ bool share_announce(struct gate *g, uint64_t now) {
     bool met = false;
     STORE(own->weight, LOAD(config.gpu[g->gpu].weight));
     STORE(own->policy, LOAD(config.gpu[g->gpu].policy));
-    if (now - LOAD(m->active_ns) > ACTIVE_NS) { /* back from being idle: nothing was saved up meanwhile */
+    if (now - LOAD(m->active_ns) > ACTIVE_NS) { /* after a pause: at most one slice is saved up */
         uint64_t credit = slice_ns(g) * 1000 / (own->weight ? own->weight : 1), start = LOAD(g->file->vclock);
         start = start > credit ? start - credit : 0;
         if (LOAD(own->vtime) < start) STORE(own->vtime, start);
@@ -177,7 +177,7 @@ bool lease_mine(const struct gate *g, uint64_t *end_ns) {
     return (lease & 4095) == (uint64_t)g->me + 1;
 }
 
-/* Whether it is this process's turn among all that wait. */
+/* True if it is this process's turn among all that wait. */
 static bool my_turn(struct gate *g, uint64_t now) {
     const struct member *m = mine(g);
     uint64_t own = LOAD(group_of(g, m)->vtime);
@@ -236,7 +236,7 @@ bool lease_extend(struct gate *g, uint64_t now) {
 void lease_give_back(struct gate *g, uint64_t used_until) {
     struct share_file *f = g->file;
     uint64_t lease = LOAD(f->lease), started = LOAD(f->started_ns);
-    if ((lease & 4095) != (uint64_t)g->me + 1) return; /* we were passed over */
+    if ((lease & 4095) != (uint64_t)g->me + 1) return; /* another process has taken it */
     if (used_until > started) charge_group(g, group_of(g, mine(g)), used_until - started);
     STORE(f->freed_ns, now_ns());
     __atomic_compare_exchange_n(&f->lease, &lease, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
@@ -247,11 +247,11 @@ void lease_give_back(struct gate *g, uint64_t used_until) {
 bool gate_try_open(struct gate *g, uint64_t now) {
     struct member *m = mine(g);
     uint32_t closed = 1, probing = 2;
-    if (LOAD(config.gpu[g->gpu].policy) == POLICY_STRICT) return false; /* measured even when alone */
+    if (LOAD(config.gpu[g->gpu].policy) == POLICY_STRICT) return false; /* a strict share is measured even when alone */
     if (!__atomic_compare_exchange_n(&m->gate, &closed, 2, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return closed == 0;
     if (share_others(g, now, false)) {
         STORE(m->gate, 1);
         return false;
     }
-    return __atomic_compare_exchange_n(&m->gate, &probing, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); /* not if somebody came */
+    return __atomic_compare_exchange_n(&m->gate, &probing, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); /* if not closed again */
 }

@@ -1,8 +1,8 @@
 /* The ledger: one file per workload, in memory, mapped by all of its processes.
  *
- * Each process owns a slot through an OFD lock that lives as long as its mapping: closing descriptors does not lose it,
- * SIGKILL frees it. There is no total to get out of step: what the workload uses is the sum of its living slots. A
- * reservation adds first and looks then, so of two that do not fit together at least one sees the other. */
+ * Each process owns a slot through an OFD lock that lasts as long as its mapping: closing descriptors keeps it, SIGKILL
+ * frees it. No total is stored: the workload's use is the sum of its slots, and slots of dead processes are cleared. A
+ * reservation adds before it checks the sum, so of two that do not fit together at least one sees the other. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,13 +35,13 @@ static bool complain(const char *what) {
     return false;
 }
 
-/* Under the lock byte SERIAL. False if it is none of ours and must not become one. */
+/* Initialises or checks the file, under lock byte SERIAL. False if it is not, and must not become, our ledger. */
 static bool prepare(int fd) {
     struct stat st;
     if (syscall(SYS_fstat, fd, &st) != 0 || !S_ISREG(st.st_mode)) return complain("is no file");
     if (st.st_size != 0 && (uint64_t)st.st_size < sizeof(struct ledger)) return complain("is cut short");
     if (syscall(SYS_fallocate, fd, 0, 0L, (long)sizeof(struct ledger)) != 0 && errno != EOPNOTSUPP)
-        return complain("does not fit: its file system is full"); /* now, not as a SIGBUS later */
+        return complain("does not fit: its file system is full"); /* found now, not by a SIGBUS later */
     struct ledger *l = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (l == MAP_FAILED) return complain("cannot be mapped");
     bool good = true;
@@ -49,14 +49,14 @@ static bool prepare(int fd) {
         memcpy(l->workload, config.workload, sizeof l->workload);
         l->version = LEDGER_VERSION;
         l->slots = SLOTS;
-        l->gpus = l->high = 0; /* whatever stood there without the magic is not ours */
+        l->gpus = l->high = 0; /* contents without the magic do not count */
         __atomic_store_n(&l->magic, LEDGER_MAGIC, __ATOMIC_RELEASE);
     } else if (l->magic != LEDGER_MAGIC || l->version != LEDGER_VERSION || l->slots != SLOTS || l->gpus > MAX_GPUS || l->high > SLOTS) {
         good = complain("is not one of this version");
     } else if (strncmp(l->workload, config.workload, sizeof l->workload) != 0) {
         good = complain("belongs to another workload");
     }
-    for (int i = 0; good && i < config.gpus; i++) { /* a column for each GPU, in the order of their coming */
+    for (int i = 0; good && i < config.gpus; i++) { /* a column for each GPU, in the order of arrival */
         uint32_t k = 0;
         while (k < l->gpus && k < MAX_GPUS && memcmp(l->uuid[k], config.gpu[i].uuid, 16) != 0) k++;
         if (k == l->gpus && k < MAX_GPUS) {
@@ -134,7 +134,7 @@ static bool take_slot(struct ledger *l, int fd) {
     return complain("has no room for one more process: 256 of this workload use GPUs");
 }
 
-static void forked(void) { /* the child owns nothing of its parent's: new slot, empty tables */
+static void forked(void) { /* the child owns nothing of its parent: new slot, empty tables */
     if (attached_pid && attached_pid != getpid()) {
         struct table *all[] = {&pointers, &arrays, &handles, &mappings, &execs};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) memset(all[i], 0, sizeof *all[i]);
@@ -146,7 +146,7 @@ static void forked(void) { /* the child owns nothing of its parent's: new slot, 
 
 bool attach_slow(void) {
     static uint64_t gone;
-    if (UNLIKELY(attached_pid && attached_pid != getpid())) { /* whoever held a lock is not in this process */
+    if (UNLIKELY(attached_pid && attached_pid != getpid())) { /* forked: a lock's holder is not in this process */
         attaching.word = 0;
         config_forget();
     }
@@ -210,7 +210,7 @@ static uint64_t sum(struct ledger *l, int k) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < high && i < SLOTS; i++) {
         uint64_t one = __atomic_load_n(&l->charged[k][i], __ATOMIC_SEQ_CST) + __atomic_load_n(&l->extra[k][i], __ATOMIC_RELAXED);
-        all = all + one < all ? UINT64_MAX : all + one; /* a ledger full of nonsense grants nothing */
+        all = all + one < all ? UINT64_MAX : all + one; /* a corrupt ledger grants nothing */
     }
     return all;
 }
@@ -221,7 +221,7 @@ static bool alone(const struct ledger *l) {
     return true;
 }
 
-/* Frees the slots of the dead: theirs is the lock that nobody holds. */
+/* Frees the slots of dead processes: those whose lock is not held. */
 static void reap(struct ledger *l) {
     if (alone(l)) return;
     int fd = open(config.ledger, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -249,19 +249,19 @@ static bool try_add(int gpu, int k, uint64_t bytes) {
 }
 
 static void count_kind(int k, enum class kind, uint64_t bytes) {
-    if (LIKELY(kind == CLASS_PLAIN)) return; /* the most frequent one is what the others leave */
+    if (LIKELY(kind == CLASS_PLAIN)) return; /* not stored: what the other kinds leave of `charged` */
     __atomic_add_fetch(&here->ledger->kind[here->slot][k][kind], bytes, __ATOMIC_RELAXED);
 }
 
 static __attribute__((noinline)) bool reserve_slow(int gpu, int k, uint64_t bytes) {
-    if (!bytes) return true; /* it adds nothing to what others are about to take back */
+    if (!bytes) return true; /* 0 bytes are never refused */
     config_check(false);
     bool done = false;
     int fd = open(config.ledger, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    bool serial = fd >= 0 && lock_byte(fd, SERIAL, true); /* those who come here come one by one */
+    bool serial = fd >= 0 && lock_byte(fd, SERIAL, true); /* one process at a time */
     reap(here->ledger);
     pools_refresh();
-    for (int i = 0; i < RETRIES && !done; i++) { /* somebody on the fast path may be about to take his back */
+    for (int i = 0; i < RETRIES && !done; i++) { /* a process on the fast path may be about to undo its addition */
         if (i && alone(here->ledger)) break;
         if (i) syscall(SYS_sched_yield);
         done = try_add(gpu, k, bytes);
@@ -276,7 +276,7 @@ bool reserve(int gpu, enum class kind, uint64_t bytes) {
     if (UNLIKELY(k < 0) && (k = my_column(gpu)) < 0) return false;
     struct ledger *l = here->ledger;
     static LOCAL uint32_t calls;
-    static uint64_t seen; /* the node's hint may be lost or forged: now and then the file is asked whatever it says */
+    static uint64_t seen; /* the node's hint may be lost or forged: the file is checked now and then, too */
     uint64_t hint = __atomic_load_n(&l->epoch, __ATOMIC_RELAXED);
     if (UNLIKELY(hint != seen)) {
         seen = hint;
@@ -344,7 +344,7 @@ static void holders(char *to, size_t room, const struct ledger *l, int k, int *p
     for (uint32_t i = 0; i < l->high && i < SLOTS; i++) {
         uint64_t bytes = __atomic_load_n(&l->charged[k][i], __ATOMIC_RELAXED) + __atomic_load_n(&l->extra[k][i], __ATOMIC_RELAXED);
         if (!__atomic_load_n(&l->slot[i].live, __ATOMIC_ACQUIRE) || !bytes) continue;
-        if (++*processes > 6) continue; /* the line stays one line */
+        if (++*processes > 6) continue; /* keeps the line short */
         int more = snprintf(to + n, room - n, "%spid %u %.15s %s", n ? ", " : "", l->slot[i].pid, l->slot[i].name, amount(a, sizeof a, bytes));
         if (more > 0 && (size_t)more < room - n) n += (size_t)more;
     }

@@ -1,4 +1,4 @@
-/* Which of our functions stands for which of the driver's: by exported name for dlsym, by address for cuGetProcAddress. */
+/* Replaces the driver's functions by ours: by exported name for dlsym, by address for cuGetProcAddress. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -106,9 +106,9 @@ bool nvml_here(bool load) {
 
 void *pliant_choose(void *handle, const char *name, const char *version) {
     void *const pass = (void *)1;
-    if (!started()) return pass; /* which finds the real one */
+    if (!started()) return pass; /* the real dlsym is found first */
     bool special = handle == RTLD_DEFAULT || handle == RTLD_NEXT;
-    if (name[0] == 'd') { /* who looks for dlsym itself would get around us; another preload (RTLD_NEXT) may */
+    if (name[0] == 'd') { /* a program that looks up dlsym itself would bypass us; another preload (RTLD_NEXT) may */
         bool s = strcmp(name, "dlsym") == 0, v = strcmp(name, "dlvsym") == 0;
         if (special || !(s || v)) return pass;
         void *found = version ? pliant_real_dlvsym(handle, name, version) : pliant_real_dlsym(handle, name);
@@ -119,20 +119,20 @@ void *pliant_choose(void *handle, const char *name, const char *version) {
     const struct row *r = name[0] == 'c' && !(name[2] >= 'A' && name[2] <= 'Z') ? NULL : hooked(name);
     if (!r) return pass;
     bool cuda = name[0] == 'c';
-    if (special) { /* what comes next after whoever asks is the driver: ours calls that one */
+    if (special) { /* the next object after the caller is the driver, which our hook calls */
         if (!(cuda ? find_cuda(NULL) : find_nvml(NULL)) || !*r->real) return pass;
         return r->hook;
     }
     void *found = version ? pliant_real_dlvsym(handle, name, version) : pliant_real_dlsym(handle, name);
     if (!found || found == r->hook) return found;
-    if (found != *r->real && !is_driver(found, cuda ? "libcuda.so" : "libnvidia-ml.so")) return found; /* somebody else's */
+    if (found != *r->real && !is_driver(found, cuda ? "libcuda.so" : "libnvidia-ml.so")) return found; /* no driver's */
     if (!(cuda ? find_cuda(handle) : find_nvml(handle)) || !*r->real) return found;
     return r->hook;
 }
 
 /* ---- cuGetProcAddress ------------------------------------------------------------------------------------------- */
 
-static bool matters(const char *name) { /* could take memory or the GPU: worth a line if we do not know it */
+static bool matters(const char *name) { /* may take memory or the GPU: an unknown one is logged */
     if (strncmp(name, "cuMemAllocHost", 14) == 0) return false; /* memory of the host */
     return strncmp(name, "cuMemAlloc", 10) == 0 || strncmp(name, "cuMemCreate", 11) == 0 ||
            strncmp(name, "cuLaunchK", 9) == 0 || strncmp(name, "cuLaunchC", 9) == 0 || strncmp(name, "cuGraphLaunch", 13) == 0;
@@ -161,7 +161,7 @@ static void *replace(const char *name, void *found, int version, uint64_t flags)
         if (r->variant && !(flags & PROC_PER_THREAD_STREAM)) continue;
         if (!best || r->since > best->since || (r->since == best->since && r->variant > best->variant)) best = r;
     }
-    if (best && !newer_export(name, found)) return best->hook; /* an address that no export has: told by the version */
+    if (best && !newer_export(name, found)) return best->hook; /* an address that no export has: chosen by version */
     if ((best || matters(name)) && say_now(&said))
         say("this driver has an entry point that this version of Pliant does not know: %s for CUDA %d; it is passed on", name, version);
     return found;

@@ -1,16 +1,16 @@
-/* Plain device memory, and the contexts that it belongs to. Charged before the driver is asked, given back after it
- * has answered: what the ledger says is never less than what the card has given. */
+/* Plain device memory and contexts. An allocation is charged before the driver is called and released after the driver
+ * has freed it: the ledger never has less than the card has given. */
 #include "shim.h"
 
 enum { ROUND = 512, MAX_ORDINALS = 64, CONTEXT_MOST = 2047 << 20, MEASURE_NS = 250000000, OPEN_MOST = 64 };
 
-static int8_t ordinal_gpu[MAX_ORDINALS]; /* ordinal -> 1 + index in config.gpu; 0: not asked yet; -1: not ours */
-static uint32_t generation = 1;          /* of the threads' memories of which context is on which GPU */
+static int8_t ordinal_gpu[MAX_ORDINALS]; /* ordinal -> 1 + index in config.gpu; 0: not asked yet, or not ours */
+static uint32_t generation = 1;          /* of the caches in where_now(): which context is on which GPU */
 static struct mutex counting;
 static struct { /* contexts that this process has opened */
     CUcontext context;
     CUdevice device;
-    uint32_t retained; /* of a primary one */
+    uint32_t retained; /* how often, of a primary context */
 } opened[OPEN_MOST];
 
 void contexts_forget(void) {
@@ -27,7 +27,7 @@ int gpu_of_device(CUdevice d) {
     if (known > 0) return known - 1;
     int r = real.cuDeviceGetUuid_v2 ? real.cuDeviceGetUuid_v2(&uuid, d) : real.cuDeviceGetUuid ? real.cuDeviceGetUuid(&uuid, d) : CU_NOT_FOUND;
     if (r != CU_OK) return -1;
-    int gpu = share_of_uuid(uuid.bytes); /* asked again while it is not ours: it may be granted later */
+    int gpu = share_of_uuid(uuid.bytes); /* not cached while it is not ours: it may be granted later */
     if (gpu >= 0) __atomic_store_n(&ordinal_gpu[d], (int8_t)(gpu + 1), __ATOMIC_RELAXED);
     return gpu;
 }
@@ -55,7 +55,7 @@ bool where_now(struct where *w) {
 
 static uint64_t rounded(uint64_t bytes) { return bytes > INT64_MAX ? bytes : (bytes + ROUND - 1) / ROUND * ROUND; }
 
-/* A hook's first lines: no ledger, no driver function or no context, and nothing is charged. */
+/* The first lines of a hook: returns an error if the driver lacks the function or there is no ledger. */
 #define START(name)                                                        \
     if (!cuda_here() || !real.name) return CU_NOT_SUPPORTED;               \
     if (!attached()) return CU_OUT_OF_MEMORY
@@ -89,7 +89,7 @@ int cuMemAllocManaged(CUdeviceptr *out, size_t bytes, U flags) { /* could all be
     CHARGED(CLASS_MANAGED, bytes, real.cuMemAllocManaged(out, bytes, flags), *out);
 }
 
-/* The driver chooses the pitch: charged by the row rounded up to 512, corrected by what came out. */
+/* The driver chooses the pitch: `taken` is for rows rounded up to 512 bytes; corrects the charge to the real bytes. */
 static int pitched(struct where *w, uint64_t pointer, uint64_t taken, uint64_t real_bytes) {
     if (real_bytes > taken && !reserve(w->gpu, CLASS_PLAIN, real_bytes - taken)) {
         release(w->gpu, CLASS_PLAIN, taken);
@@ -162,7 +162,7 @@ static void set_overhead(int gpu, uint64_t bytes) {
     charge(gpu, CLASS_CONTEXT, (int64_t)(bytes - old));
 }
 
-/* What NVML sees of this process beyond what was asked for: contexts, modules, heaps. */
+/* Charges what NVML reports for this process beyond its allocations: contexts, modules, heaps. */
 void overhead_measure(int gpu) {
     bool known;
     uint64_t seen = nvml_own_bytes(gpu, &known), asked = own_bytes(gpu, CLASSES) - own_bytes(gpu, CLASS_CONTEXT);
@@ -193,7 +193,7 @@ static void set_mark(int gpu, bool on) {
     if (k >= 0 && !on) __atomic_and_fetch(mask, ~(1u << k), __ATOMIC_RELAXED);
 }
 
-/* A context has been made: remembers and charges it. False if that is over the limit. */
+/* Records and charges a new context. False if the workload is then over its limit. */
 static bool came(CUcontext c, CUdevice d, int gpu, bool primary) {
     lock(&counting);
     int at = -1;
@@ -219,7 +219,7 @@ static void drop(const struct entry *e) {
     if (e->kind != CLASS_POOL) release(e->gpu, e->kind, e->bytes);
 }
 
-/* A context is gone, and with it all that it owned. */
+/* Releases all that a destroyed context owned. */
 static void went(CUcontext c, CUdevice d, bool wholly) {
     lock(&counting);
     for (int i = 0; i < OPEN_MOST; i++) {
@@ -242,7 +242,7 @@ int cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice d) {
     START(cuDevicePrimaryCtxRetain);
     int gpu = gpu_of_device(d);
     if (gpu < 0 && d >= 0) {
-        int r = real.cuDevicePrimaryCtxRetain(out, d); /* a wrong number gets the driver's answer */
+        int r = real.cuDevicePrimaryCtxRetain(out, d); /* a wrong ordinal gets the driver's error */
         if (r == CU_OK) real.cuDevicePrimaryCtxRelease_v2(d);
         return r == CU_OK ? not_ours(d) : r;
     }
@@ -341,7 +341,7 @@ int cuCtxDetach(CUcontext c) {
     return ended(c, real.cuCtxDetach);
 }
 
-/* ---- what makes a context larger -------------------------------------------------------------------------------- */
+/* ---- calls that make a context larger --------------------------------------------------------------------------- */
 
 #define LARGER(name, params, args)                              \
     int name params {                                           \

@@ -1,5 +1,5 @@
-/* Memory that the driver keeps in reserve: pools of stream-ordered allocation, and graphs. What counts is what the
- * driver holds (RESERVED_MEM_CURRENT), not what the program has asked for; both grow in pieces. */
+/* Memory that the driver reserves: pools of stream-ordered allocation, and graphs. The charge is what the driver holds
+ * (RESERVED_MEM_CURRENT), not what the program has requested; both grow in pieces. */
 #include "shim.h"
 
 enum { POOLS = 64, PIECE = 32 << 20, DEEPEST = 4 };
@@ -13,7 +13,7 @@ static struct pool pools[POOLS];
 static struct mutex pooling;
 static uint64_t graph_charged[MAX_GPUS];
 static CUdevice graph_device[MAX_GPUS]; /* 1 + ordinal; 0: no graph has allocated there */
-static uint32_t allocating_graphs;      /* nonzero once there was one */
+static uint32_t allocating_graphs;      /* nonzero once a graph with allocations was instantiated */
 uint32_t pools_dirty;
 
 void pools_forget(void) {
@@ -39,7 +39,7 @@ static struct pool *known(CUmemPool handle, int gpu, bool make) {
     return room;
 }
 
-static void settle(struct pool *p) { /* under the lock: charges by what the driver holds now */
+static void settle(struct pool *p) { /* under the lock: charges what the driver holds now */
     if (p->gpu < 0 || p->orphan) return;
     uint64_t now = attribute(p->handle, POOL_RESERVED, 0);
     charge(p->gpu, CLASS_POOL, (int64_t)(now - p->charged));
@@ -69,7 +69,7 @@ static bool capturing(CUstream s, bool per_thread) {
     return ask && ask(s, &status) == CU_OK && status != 0;
 }
 
-/* Room for `bytes` more out of a reserve of the driver; *taken is what has to be released afterwards. */
+/* Reserves `bytes`, rounded up to pieces, as *taken, which the caller releases. True also if `unused` bytes suffice. */
 static bool make_room(int gpu, enum class kind, uint64_t bytes, uint64_t unused, uint64_t *taken) {
     if (bytes > INT64_MAX - PIECE) return false;
     *taken = (bytes + PIECE - 1) / PIECE * PIECE; /* it may grow by whole pieces */
@@ -89,7 +89,7 @@ static int from_pool(CUmemPool handle, CUdeviceptr *out, size_t bytes, CUstream 
     if (w.gpu < 0) return not_ours(w.device);
     if (gpu < 0) return call(handle, out, bytes, s);
     uint64_t taken;
-    if (!make_room(gpu, CLASS_POOL, bytes, 0, &taken)) { /* only now is it worth asking how full the pool is */
+    if (!make_room(gpu, CLASS_POOL, bytes, 0, &taken)) { /* only now the fill level of the pool matters */
         uint64_t reserved = p ? attribute(handle, POOL_RESERVED, 0) : 0, used = p ? attribute(handle, POOL_USED, UINT64_MAX) : 0;
         bool node = capturing(s, per_thread); /* becomes part of a graph, takes nothing now */
         if (!node && (used > reserved || reserved - used < bytes)) return refuse(gpu, bytes);
@@ -100,7 +100,7 @@ static int from_pool(CUmemPool handle, CUdeviceptr *out, size_t bytes, CUstream 
     if (taken) release(gpu, CLASS_POOL, taken);
     bool over = r == CU_OK && p && over_limit(gpu);
     unlock(&pooling);
-    if (over) { /* the reserve grew by more than it had to: not ours to keep */
+    if (over) { /* the driver's reserve grew over the limit: undo it */
         if (per_thread) real.cuMemFreeAsync_ptsz(*out, s);
         else real.cuMemFreeAsync(*out, s);
         if (real.cuMemPoolTrimTo) real.cuMemPoolTrimTo(handle, 0);
@@ -167,7 +167,7 @@ int cuMemPoolImportFromShareableHandle(CUmemPool *out, void *handle, int type, u
     int r = real.cuMemPoolImportFromShareableHandle(out, handle, type, flags);
     if (r != CU_OK) return r;
     lock(&pooling);
-    known(*out, -1, true); /* its owner pays */
+    known(*out, -1, true); /* charged to its owner */
     unlock(&pooling);
     return r;
 }
@@ -199,7 +199,7 @@ int cuMemPoolSetAttribute(CUmemPool p, int which, void *value) {
     return r;
 }
 
-/* ---- synchronising: when pools give back ------------------------------------------------------------------------ */
+/* ---- synchronising: when pools give memory back ----------------------------------------------------------------- */
 
 #define SYNCHRONISE(name, params, args)                                                       \
     int name params {                                                                         \
@@ -216,7 +216,7 @@ SYNCHRONISE(cuCtxSynchronize_v2, (CUcontext c), (c))
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t graph_bytes(CUgraph g, int depth, CUdevice *device) { /* of all allocations that are nodes of it */
+static uint64_t graph_bytes(CUgraph g, int depth, CUdevice *device) { /* of all its allocation nodes */
     size_t n = 0;
     if (!real.cuGraphGetNodes || real.cuGraphGetNodes(g, NULL, &n) != CU_OK || !n) return 0;
     CUgraphNode few[128], *nodes = n <= 128 ? few : pages(n * sizeof *nodes);
@@ -235,7 +235,7 @@ static uint64_t graph_bytes(CUgraph g, int depth, CUdevice *device) { /* of all 
             bytes += graph_bytes(child, depth + 1, device);
         }
     }
-    return bytes; /* pages of a large graph stay: once per instantiation of more than 128 nodes */
+    return bytes; /* the pages of a graph of more than 128 nodes are leaked, per instantiation */
 }
 
 static int instantiated(CUgraphExec *out, CUgraph g, int r) {

@@ -64,7 +64,7 @@ bool lock_byte(int fd, uint64_t at, bool wait_a_little) {
     struct flock l;
     for (int i = 0;; i++) {
         if (set_lock(fd, F_OFD_SETLK, F_WRLCK, at, &l) == 0) return true;
-        if (!wait_a_little || i == LOCK_NAPS) return false; /* its holder may be stopped: never for ever */
+        if (!wait_a_little || i == LOCK_NAPS) return false; /* its holder may be stopped: the wait is bounded */
         struct timespec t = {.tv_nsec = i < 10 ? 0 : i < 30 ? NAP_NS / 50 : NAP_NS};
         syscall(SYS_nanosleep, &t, NULL);
     }
@@ -77,7 +77,7 @@ bool unlock_byte(int fd, uint64_t at) {
 
 bool byte_is_locked(int fd, uint64_t at) {
     struct flock l;
-    return set_lock(fd, F_OFD_GETLK, F_WRLCK, at, &l) != 0 || l.l_type != F_UNLCK; /* in doubt it lives */
+    return set_lock(fd, F_OFD_GETLK, F_WRLCK, at, &l) != 0 || l.l_type != F_UNLCK; /* locked if the test fails */
 }
 
 uint64_t now_ns(void) {
@@ -116,7 +116,7 @@ void say(const char *format, ...) {
     va_end(args);
     if (more > 0) n = strlen(line);
     line[n++] = '\n';
-    if (syscall(SYS_write, 2, line, n) < 0) errno = old; /* nobody listens: nothing can be done about it */
+    if (syscall(SYS_write, 2, line, n) < 0) errno = old; /* stderr cannot be written: ignored */
     errno = old;
 }
 

@@ -1,5 +1,5 @@
-/* Tables from pointers and handles to what they cost: 64 parts with a lock each, open addressing, growing, memory
- * straight from the system so that no allocator of the program is entered. */
+/* Tables that map pointers and handles to their charges: 64 growing parts with open addressing and a lock each. Memory
+ * comes directly from the system, so that no allocator of the program is called. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -57,7 +57,7 @@ void table_put(struct table *t, struct entry e) {
     struct entry *old = find(s, e.key);
     if (old) {
         *old = e;
-    } else if (s->filled * 2u < s->room || grow(s)) { /* without memory for it the charge stays: the safe side */
+    } else if (s->filled * 2u < s->room || grow(s)) { /* without memory for the row its bytes stay charged */
         uint64_t i = spot(s, e.key);
         while (s->rows[i].key) i = (i + 1) & (s->room - 1);
         s->rows[i] = e;
@@ -97,7 +97,7 @@ void table_sweep(struct table *t, uint64_t owner, void (*gone)(const struct entr
                 continue;
             }
             struct entry e = s->rows[i];
-            remove_at(s, i); /* another row may stand here now: look at the same place again */
+            remove_at(s, i); /* another row may have moved here: check this index again */
             gone(&e);
         }
         spin_unlock(&s->lock);

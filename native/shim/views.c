@@ -1,4 +1,4 @@
-/* What programs are shown: the limit as the card's total, the workload's own use and processes, its own GPUs only. */
+/* What programs see: the limit as the card's total, the workload's own use and processes, only its own GPUs. */
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ static void numbers(int gpu, uint64_t card_total, uint64_t card_free, uint64_t *
         say("the limit in %s is more than %s has: what it has is the limit", config.path, config.gpu[gpu].name);
     *total = limit < card_total ? limit : card_total;
     *used = used_bytes(gpu);
-    if (*used > *total) *used = *total; /* after a live cut: never more than there is */
+    if (*used > *total) *used = *total; /* after a running workload's limit was cut */
     *left = *total - *used < card_free ? *total - *used : card_free;
 }
 
@@ -51,7 +51,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, CUdevice d) {
     if (!attached()) return CU_NOT_PERMITTED;
     config_check(false);
     int gpu = gpu_of_device(d);
-    if (gpu < 0) return *bytes = 0, r; /* not ours: there is nothing to use */
+    if (gpu < 0) return *bytes = 0, r; /* not ours: no memory */
     uint64_t shown, used, rest;
     numbers(gpu, *bytes, *bytes, &shown, &used, &rest);
     *bytes = shown;
@@ -81,7 +81,7 @@ static int raw_handle(U i, nvmlDevice *d) {
                                               : NVML_FUNCTION_NOT_FOUND;
 }
 
-/* Walks the workload's GPUs in NVML's order until number `want` or handle `is`; *n: how many it met. */
+/* Walks the workload's GPUs in NVML's order until number `want` or handle `is`; *n: how many it passed. */
 static int walk(U want, nvmlDevice is, nvmlDevice *found, U *n) {
     U all = 0;
     int r = all_of_them(&all);
@@ -167,7 +167,7 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice d, struct nvml_memory2 *m) {
     if (gpu < 0) return NVML_NO_PERMISSION;
     numbers(gpu, m->total - m->reserved, m->free, &total, &used, &left);
     m->total = total, m->used = used, m->free = left;
-    m->reserved = total - used - left; /* the sum holds: what the card lacks is nobody's */
+    m->reserved = total - used - left; /* keeps the sum right if the card has less free than the share */
     return r;
 }
 
@@ -179,12 +179,12 @@ static int column_of(const struct ledger *l, int gpu) {
     return -1;
 }
 
-/* The workload's processes on a GPU, from its ledger: in a container NVML's own pids say nothing. */
+/* Lists the workload's processes on a GPU from its ledger, because in a container NVML's pids mean nothing. */
 static int compute_list(nvmlDevice d, U *n, void *rows, bool wide, int asked) {
     if (asked != NVML_OK && asked != NVML_INSUFFICIENT_SIZE) return asked;
     int gpu = ours_now(d);
     if (gpu < 0) return NVML_NO_PERMISSION;
-    used_bytes(gpu); /* forgets the dead */
+    used_bytes(gpu); /* drops dead processes */
     struct ledger *l = ledger_view();
     int k = l ? column_of(l, gpu) : -1;
     U found = 0;
@@ -287,7 +287,7 @@ uint64_t nvml_own_bytes(int gpu, bool *known) {
     if (!ask || ask(d, &n, rows) != NVML_OK) return 0;
     for (U i = 0; i < n; i++) {
         if (rows[i].pid != (U)getpid() || rows[i].used == ~0ull) continue;
-        *known = true; /* in a container the pids are the host's: then the node adds what it sees */
+        *known = true; /* in a container no pid matches (they are the host's): the node adds what it sees */
         return rows[i].used;
     }
     return 0;

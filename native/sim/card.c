@@ -1,4 +1,4 @@
-/* The shared file behind the simulated cards: attaching, the lock, who lives, how much is used. */
+/* The shared file behind the simulated cards: attaching, the lock, live processes, memory in use. */
 #define _GNU_SOURCE
 #include "card.h"
 
@@ -23,7 +23,7 @@ enum { RETRY_NS = 5000000 };
 
 struct card_head *card;
 int card_me = -1;
-static int card_fd = -1; /* kept open as a driver does: it is closed after the mapping when a process dies */
+static int card_fd = -1; /* kept open, as by a driver: when a process dies it is closed after the mapping */
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 
 static bool lock_byte(int fd, int command, short kind, off_t at) {
@@ -62,12 +62,12 @@ static uint32_t find_tag(void) {
     for (; i < MAX_TAGS - 1 && tags[i].name[0]; i++)
         if (strncmp(tags[i].name, name, sizeof tags[i].name - 1) == 0) return i;
     if (!tags[i].name[0]) snprintf(tags[i].name, sizeof tags[i].name, "%s", name);
-    return i; /* the last one gathers all for whom there was no room */
+    return i; /* the last tag collects all that found no room */
 }
 
 static void take_slot(void) {
     struct card_proc *procs = card_procs();
-    card_lock(); /* first: a dead one's row that is locked by its heir would count as living until it is cleared */
+    card_lock(); /* first: a dead process's row whose lock is taken would count as live until it is cleared */
     for (int i = 0; i < MAX_PROCS; i++) {
         if (!lock_byte(card_fd, F_OFD_SETLK, F_WRLCK, PROC_LOCK + i)) continue;
         card_me = i;
@@ -94,7 +94,7 @@ bool card_attach(bool as_process) {
         int fd = open(path, O_RDWR | O_CLOEXEC);
         struct stat st;
         if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= CARD_BYTES) {
-            int high = fcntl(fd, F_DUPFD_CLOEXEC, 100); /* out of the way of programs that count on low numbers */
+            int high = fcntl(fd, F_DUPFD_CLOEXEC, 100); /* does not disturb programs that rely on low numbers */
             void *at = mmap(NULL, CARD_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
             if (high >= 0 && at != MAP_FAILED) {
                 card = at;
@@ -113,7 +113,7 @@ bool card_attach(bool as_process) {
 
 static int take_lock(void) {
     int r = pthread_mutex_trylock(&card->lock);
-    while (r == EBUSY || r == ETIMEDOUT) { /* again: a process that is stopped may have swallowed the wake-up */
+    while (r == EBUSY || r == ETIMEDOUT) { /* again: a stopped process may have consumed the wake-up */
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);
         t.tv_nsec += RETRY_NS;
@@ -160,7 +160,7 @@ int card_take(int gpu, uint64_t bytes) {
     struct card_proc *p = &card_procs()[card_me];
     struct card_tag *t = &card_tags()[p->tag];
     uint64_t room = g->total - g->reserved;
-    /* a new peak is only believed once the dead are gone */
+    /* a new peak counts only once dead processes are removed */
     if (bytes > room - g->used || g->used + bytes > g->peak || t->used[gpu] + bytes > t->peak[gpu]) card_reap();
     bool fits = bytes <= room - g->used;
     if (fits) {

@@ -1,7 +1,7 @@
-/* The simulated cards of one node: one file that every process maps, and the independent count of who has how much.
+/* The simulated cards of one node: a file that every process maps, with an independent count of each process's memory.
  *
- * Who wants the file written or read from outside finds its layout here; src/pliant/devices/cards.py does both. All
- * numbers are little endian as the machine has them; all memory in bytes, all time in nanoseconds. */
+ * This is the layout of the file; src/pliant/devices/cards.py writes and reads it from outside. Numbers are in the
+ * machine's byte order, little endian; memory is in bytes, time in nanoseconds. */
 #ifndef PLIANT_SIM_CARD_H
 #define PLIANT_SIM_CARD_H
 #include <pthread.h>
@@ -13,7 +13,7 @@ enum {
     CARD_VERSION = 1,
     MAX_GPUS = 16,
     MAX_PROCS = 512,
-    MAX_THREADS = 24, /* of one process that the clock knows */
+    MAX_THREADS = 24, /* per process, known to the clock */
     MAX_TAGS = 64,
     TRACE = 65536, /* kernels that the card remembers */
     GPUS_AT = 4096,
@@ -46,7 +46,7 @@ struct card_proc { /* owned through an OFD lock on byte PROC_LOCK + index: a pro
     uint32_t pid, tag;
     char name[16];
     uint64_t used[MAX_GPUS];
-    uint32_t contexts, pad; /* one bit a GPU */
+    uint32_t contexts, pad; /* one bit per GPU */
     struct card_thread threads[MAX_THREADS];
     unsigned char rest[1024 - 8 - 16 - 8 * MAX_GPUS - 8 - 24 * MAX_THREADS];
 };
@@ -64,8 +64,8 @@ struct card_head {
     uint64_t context_bytes; /* what each context costs on its card */
     uint64_t now;           /* of the virtual clock */
     uint32_t tick, pad;     /* changes when a waiting thread should look again: a futex */
-    uint64_t kernels;       /* so many were traced; entry k stands at k % TRACE */
-    uint64_t last_look;     /* when somebody last asked the kernel who sleeps */
+    uint64_t kernels;       /* number of kernels traced; entry k is at k % TRACE */
+    uint64_t last_look;     /* when a process last asked the kernel which threads sleep */
     pthread_mutex_t lock;   /* robust, shared */
 };
 
@@ -91,7 +91,7 @@ void card_context(int gpu, bool on);
 
 uint64_t sim_now(void);
 void sim_wait_until(uint64_t t);
-/* Whether a thread that says it runs does not, so often that the clock goes on; `count`: this look is one more of a row. */
+/* True if a thread marked as running was found idle so often that the clock ignores it; `count`: counts this check. */
 bool clock_stuck(const struct card_proc *p, struct card_thread *t, bool count);
 
 /* process-local: a map from a nonzero key to two words */

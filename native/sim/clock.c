@@ -1,9 +1,9 @@
 /* The card's time, and its one queue of kernels.
  *
- * With the virtual clock, time stands still while any thread that the card knows runs, and jumps to the next
- * moment that somebody waits for when all of them wait: results do not depend on how busy the machine is. A thread
- * that is stopped, or asleep elsewhere (a pipe), is left out once it has been seen so several times in a row, and only
- * for as long as each further look finds it so. */
+ * The virtual clock does not advance while any thread that the card knows runs. When all of them wait, it jumps to the
+ * earliest moment that one waits for, so results do not depend on the machine's load. A thread that is stopped, or
+ * asleep elsewhere (on a pipe), is ignored after several consecutive checks have found it so, until a check finds that
+ * it runs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
@@ -18,9 +18,9 @@
 #include "card.h"
 
 enum {
-    LOOK_NS = 10000000, /* real time between two looks at threads that may be stuck */
-    STUCK = 3,          /* so many looks in a row found it stopped */
-    ASLEEP = 30,        /* or asleep: a lock whose holder gets no turn on a busy machine is awaited as well */
+    LOOK_NS = 10000000, /* real time between two checks of threads that may be stuck */
+    STUCK = 3,          /* consecutive checks after which a stopped thread is ignored */
+    ASLEEP = 30,        /* the same of one asleep: it may wait for a lock whose holder is slow on a busy machine */
 };
 
 static __thread int my_thread = -1;
@@ -53,12 +53,12 @@ bool clock_stuck(const struct card_proc *p, struct card_thread *t, bool count) {
     text[n > 0 ? n : 0] = 0;
     const char *after = strrchr(text, ')');
     char state = after && after[1] ? after[2] : 'X';
-    bool stopped = strchr("TtZX", state), asleep = state == 'S'; /* not D: a wait for the disk is soon over */
+    bool stopped = strchr("TtZX", state), asleep = state == 'S'; /* not D: disk waits are short */
     t->idle = stopped || asleep ? t->idle + count : 0;
     return t->idle >= (stopped ? STUCK : ASLEEP);
 }
 
-/* Under the lock. Moves the clock if nobody runs; `look`: also asks the kernel about those that say they do. */
+/* Under the lock. Advances the clock if no thread runs; `look`: asks the kernel whether those marked as running do. */
 static void advance(bool look) {
     uint64_t next = UINT64_MAX;
     if (look && machine_now() - card->last_look < LOOK_NS) look = false;
@@ -70,7 +70,7 @@ static void advance(bool look) {
         struct card_proc *p = &card_procs()[i];
         for (int k = 0; p->pid && k < MAX_THREADS; k++) {
             struct card_thread *t = &p->threads[k];
-            bool ask = look || t->idle >= STUCK; /* one that was left out before may run again */
+            bool ask = look || t->idle >= STUCK; /* an ignored thread may run again */
             if (t->state == THREAD_RUNNING && !(ask && clock_stuck(p, t, look))) return;
             if (t->state == THREAD_WAITING && t->until < next) next = t->until;
         }
@@ -97,7 +97,7 @@ static void thread_ends(void *unused) {
 
 static void make_key(void) { pthread_key_create(&at_exit, thread_ends); }
 
-/* Under the lock: the row of the calling thread; null where there is no room (such a thread stops no clock). */
+/* Under the lock: the row of the calling thread; null if there is no room (the clock then does not wait for it). */
 static struct card_thread *this_thread(void) {
     struct card_thread *rows = card_procs()[card_me].threads;
     if (my_process == getpid()) {
@@ -179,7 +179,7 @@ __attribute__((visibility("default"))) void pliantSimSleep(uint64_t ns) {
     if (card_attach(true)) sim_wait_until(sim_now() + ns);
 }
 
-/* Until *word is no longer expected and pliantSimWake was called, or for ns. */
+/* Waits until *word is not `expected` and pliantSimWake was called, at most for ns. */
 __attribute__((visibility("default"))) void pliantSimWait(const uint32_t *word, uint32_t expected, uint64_t ns) {
     if (!card_attach(true)) return;
     if (card->virtual_clock) {

@@ -30,7 +30,7 @@ int here(int *device) {
     return CU_OK;
 }
 
-static void after_fork(void) { /* as with the real driver: a child has to begin anew */
+static void after_fork(void) { /* as with the real driver, a child has to initialise again */
     process_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     initialized = false;
     ordinals = depth = 0;
@@ -62,7 +62,7 @@ API CUresult cuInit(unsigned flags) {
         else
             for (const char *word = list; ordinals < MAX_GPUS; word += strcspn(word, ",") + 1) {
                 int found = find_card(word, strcspn(word, ","));
-                if (found < 0) break; /* the driver too ignores what comes after a name that it does not know */
+                if (found < 0) break; /* like the driver, ignores the rest after an unknown name */
                 gpu_of[ordinals++] = found;
                 if (!word[strcspn(word, ",")]) break;
             }
@@ -195,7 +195,7 @@ static CUresult primary_down(int d, bool all) {
         uint32_t left = all ? 0 : p->retained - 1;
         if (!left) close_context(p);
         if (!all) p->retained = left;
-        if (all && p->retained && open_context(d) != CU_OK) p->retained = 0; /* a reset one comes back by itself */
+        if (all && p->retained && open_context(d) != CU_OK) p->retained = 0; /* a reset one is opened again */
     }
     UNLOCKED;
     return r;
@@ -241,7 +241,7 @@ API CUresult cuCtxDestroy_v2(CUcontext c) {
     if (!is(c, CONTEXT)) return CU_INVALID_CONTEXT;
     LOCKED;
     close_context(c);
-    c->kind = 0; /* never freed: a stale handle must be noticed, not crash */
+    c->kind = 0; /* never freed: a stale handle gets an error, not a crash */
     UNLOCKED;
     if (current() == c) depth--;
     return CU_OK;

@@ -25,7 +25,7 @@ struct opaque { /* every handle that the driver hands out */
     uint32_t retained;                   /* CONTEXT that is primary */
 };
 
-extern pthread_mutex_t process_lock; /* over all tables of this process */
+extern pthread_mutex_t process_lock; /* guards all tables of this process */
 extern bool initialized;
 extern int ordinals, gpu_of[MAX_GPUS]; /* CUDA_VISIBLE_DEVICES: ordinal -> card */
 extern __thread struct opaque *stack[MAX_STACK];
@@ -37,7 +37,7 @@ bool is(const struct opaque *o, enum kind kind);
 int here(int *device); /* the ordinal of the current context, or an error */
 void drop_allocations(struct opaque *context);
 void memory_after_fork(void);
-uint64_t busy_until(const struct opaque *context); /* of everything that this process has in flight there */
+uint64_t busy_until(const struct opaque *context); /* the end of all that this process has in flight there */
 CUresult graph_memory(int device, int64_t delta, bool trim);
 
 #define LOCKED pthread_mutex_lock(&process_lock)

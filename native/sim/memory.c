@@ -13,7 +13,7 @@ static CUdeviceptr next_address = 0x700000000000;
 static struct {
     CUdeviceptr ptr;
     uint64_t bytes;
-} last_freed; /* addresses come back, as they do from a real driver */
+} last_freed; /* addresses are reused, as by a real driver */
 static struct opaque *default_pool[MAX_GPUS], *pool_of[MAX_GPUS];
 static uint64_t next_handle = 1;
 static struct {
@@ -173,7 +173,7 @@ static void shrink(struct opaque *pool, uint64_t keep) { /* under the lock */
     pool->reserved = least;
 }
 
-void pools_at_sync(void); /* what is over a pool's threshold goes back when the program synchronises */
+void pools_at_sync(void); /* a pool gives back what exceeds its threshold when the program synchronises */
 void pools_at_sync(void) {
     LOCKED;
     for (int d = 0; d < ordinals; d++) {

@@ -1,5 +1,5 @@
-/* The simulated libnvidia-ml: what monitoring programs ask. Everything else that nvidia-ml-py knows says
- * NOT_SUPPORTED (nvml_rest.c). Pids are those of the machine; all memory comes from the card's own count. */
+/* The simulated libnvidia-ml: the functions that monitoring programs call. All others that nvidia-ml-py knows return
+ * NOT_SUPPORTED (nvml_rest.c). Pids are those of the machine; memory is the card's own count. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct nvmlPci {
     char id[32];
 };
 
-static struct card_gpu *gpu_of(nvmlDevice d) { /* null for what is no handle of ours */
+static struct card_gpu *gpu_of(nvmlDevice d) { /* null if d is not one of our handles */
     struct card_gpu *g = (struct card_gpu *)(void *)d;
     return up() && g >= card_gpus() && g < card_gpus() + card->gpus ? g : NULL;
 }
@@ -75,7 +75,7 @@ API nvmlReturn nvmlSystemGetProcessName(unsigned pid, char *to, unsigned n) {
     if (!f) return NVML_NOT_FOUND;
     if (!fgets(line, sizeof line, f)) line[0] = 0;
     fclose(f);
-    snprintf(to, n, "%s", line); /* cut where there is no room, as the real one does */
+    snprintf(to, n, "%s", line); /* truncated to n, as by the real one */
     return NVML_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The simulated libnvidia-ml: every other name is there, because programs take a missing symbol for a broken driver. */
+/* The simulated libnvidia-ml: defines every other name, because programs treat a missing symbol as a broken driver. */
 #include "nvml_names.h"
 
 #define NOT_SUPPORTED 3

@@ -1,4 +1,4 @@
-/* The simulated libcuda: cuGetProcAddress over a static table, so that nothing that intercepts dlsym is in its way. */
+/* The simulated libcuda: cuGetProcAddress over a static table, so that an interception of dlsym does not affect it. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -78,7 +78,7 @@
     P(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams) P(cuGraphUpload, 11010, cuGraphUpload)        \
     P(cuGraphLaunch, 10000, cuGraphLaunch) X(cuGraphExecDestroy, 10000, cuGraphExecDestroy)
 
-/* Addresses only: the real types stand where the functions do. */
+/* Only the addresses: the real types are with the functions. */
 #define DECLARE(base, since, symbol) extern const char symbol[];
 #define DECLARE_BOTH(base, since, symbol) extern const char symbol[], symbol##_ptsz[];
 SYMBOLS(DECLARE, DECLARE_BOTH)
@@ -106,7 +106,7 @@ API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint
     for (size_t i = 0; i < row_count; i++) {
         if (strcmp(rows[i].name, name) != 0 || rows[i].since < 0) continue;
         if (rows[i].since > version) {
-            found = found == 0 ? 0 : 2; /* there, but not that early */
+            found = found == 0 ? 0 : 2; /* exists only since a later version */
             continue;
         }
         if (rows[i].variant && !(flags & PROC_PER_THREAD_STREAM)) continue;

@@ -6,7 +6,7 @@
 #include "driver.h"
 
 void pools_at_sync(void);
-static struct opaque legacy = {.kind = STREAM}, per_thread = {.kind = STREAM}; /* 0 and 1; 2 */
+static struct opaque legacy = {.kind = STREAM}, per_thread = {.kind = STREAM}; /* of handles 0 and 1; of 2 */
 static struct map busy; /* context -> end of all that it has in flight */
 
 static struct opaque *stream_of(CUstream s) {
@@ -117,7 +117,7 @@ API CUresult cuEventCreate(CUevent *out, unsigned flags) {
 API CUresult cuEventRecord(CUevent e, CUstream handle) {
     struct opaque *s = stream_of(handle);
     if (!is(e, EVENT) || !s) return CU_INVALID_HANDLE;
-    if (s->graph) return 900; /* the real one would put it into the graph: nobody here may do that by accident */
+    if (s->graph) return 900; /* the real driver would capture it into the graph; here that is an error */
     e->end = s->end;
     return CU_OK;
 }

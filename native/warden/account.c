@@ -1,7 +1,7 @@
-/* Whom a task runs as: looked up by number, allowed by the configuration, and become for good. */
+/* The account that a task runs as: looked up by uid, checked against the configuration, and switched to for good. */
 #include "warden.h"
 
-/* Refuses who may not run anything here. The name service is asked; it may hang, which costs this child only. */
+/* Refuses accounts that may not run anything here. A name service that hangs blocks only this child. */
 void account_find(struct account *who) {
     uid_t uid = order.uid;
     if (uid < conf.min_uid || uid == 65534 || uid == (uid_t)-1)
@@ -32,7 +32,7 @@ void account_find(struct account *who) {
         refuse(EACCES, "the account of user %s has expired", who->name);
 }
 
-/* For what root does in between: file accesses count as the user's until account_return(). */
+/* Makes root's file accesses count as the user's until account_return(). */
 void account_visit(const struct account *who) {
     if (setgroups((size_t)who->count, who->groups) < 0 || setegid(who->gid) < 0 || seteuid(who->uid) < 0) broken("a visit as the user");
 }
@@ -41,7 +41,7 @@ void account_return(void) {
     if (seteuid(0) < 0 || setegid(0) < 0 || setgroups(0, NULL) < 0) broken("root again");
 }
 
-/* For good, and looked at afterwards: who could come back ends here. */
+/* Switches to the account for good, and ends the process if a way back to root is left. */
 void account_become(const struct account *who) {
     uid_t uid[3];
     gid_t gid[3];

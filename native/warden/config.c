@@ -9,7 +9,7 @@ static _Noreturn void wrong(const char *path, const char *what, const char *word
     exit(2);
 }
 
-/* Why somebody else than root could change what lies at `path`, or NULL. Sticky folders are no excuse. */
+/* Returns why an account other than root could change `path`, or NULL. Sticky folders are not accepted. */
 const char *root_owned(const char *path) {
     static char text[NAME + 128];
     char part[NAME];

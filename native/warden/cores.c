@@ -1,6 +1,6 @@
-/* Where the configuration says `cpu cores`: a job that asks for whole cores has as many of its own, the others share what
- * is left. A group carries its own ones as an attribute, so that the kernel is the only one who knows, and forgets them
- * with the group. */
+/* With `cpu cores` in the configuration, a job that requests whole cores has as many of its own; the others share what
+ * is left. A group's own cores are its extended attribute: the kernel keeps the only record and drops it with the
+ * group. */
 #include "warden.h"
 #include <sys/xattr.h>
 
@@ -32,7 +32,7 @@ static bool own(const char *group, cpu_set_t *set) {
     return n > 0;
 }
 
-/* A new group of the first version has no cores and no memory until somebody writes them; those above it neither. */
+/* Copies cores and memory nodes from the groups above: in version 1 a new group has none until they are written. */
 void cores_inherit(const char *mount, const char *group) {
     static const char *const files[] = {"cpuset.mems", "cpuset.cpus"};
     char above[PLACE], part[PLACE], text[LINE];
@@ -46,8 +46,8 @@ void cores_inherit(const char *mount, const char *group) {
     }
 }
 
-/* Gives `mine` what the order asks for, and all who have none of their own what is left: all, if nothing is. Called
- * again when a group has gone, with NULL. */
+/* Gives `mine` the cores that the order requests, and groups without own cores those that are left, or all if none is.
+ * Called with NULL when a group has been removed. */
 void cores_share(const char *root, const char *mine) {
     char name[NAME + 16], text[LINE];
     cpu_set_t all, taken, chosen, theirs, rest;
@@ -77,6 +77,6 @@ void cores_share(const char *root, const char *mine) {
     for (size_t i = 0; done && i < found.gl_pathc; i++)
         if (!own(found.gl_pathv[i], &theirs)) put(found.gl_pathv[i], "cpuset.cpus", "%s", text);
     globfree(&found);
-    close(lock); /* before a refusal, which removes the group and comes here again */
+    close(lock); /* before a refusal, which removes the group and calls this function again */
     if (!done) refuse(EBUSY, "it asks for %zu cores of its own, and %zu are free", wanted, left);
 }

@@ -1,6 +1,6 @@
-/* Control groups of both versions, also side by side: <group>/user-<uid>/<attempt> in every hierarchy that has something
- * to say. The second version's has the kill and the count of who lives where it is mounted; limits are where the
- * controllers are. */
+/* Control groups of versions 1 and 2, also mounted together: <group>/user-<uid>/<attempt> in every hierarchy of version
+ * 2 or with a controller in use. Version 2, if mounted, kills a group and says whether it is populated; limits are set
+ * where the controllers are. */
 #include "warden.h"
 
 enum { MEMORY = 1, CPU = 2, PIDS = 4, CORES = 8, DEVICES_ = 16, FREEZER = 32, TREES = 8, PATH = 1024 };
@@ -101,7 +101,7 @@ void groups_open(void) {
         if (!make(text)) note(3, "%s cannot be made: %s", text, strerror(errno)), exit(2);
         if (tree->has & CORES) cores_inherit(tree->path, text);
         if (!tree->v2) continue;
-        path_of(text, tree, "/hold"); /* a group with members can limit no groups below it */
+        path_of(text, tree, "/hold"); /* a group with members cannot limit the groups below it */
         make(text);
         for (int i = 0; i < 64 && (path_of(line, tree, ""), get(line, "cgroup.procs", pid, sizeof pid)) && *pid; i++)
             if (!put(text, "cgroup.procs", "%ld", strtol(pid, NULL, 10))) break;
@@ -117,7 +117,7 @@ bool group_exists(void) {
     return access(path, F_OK) == 0;
 }
 
-/* All hierarchies, or none. */
+/* Makes the attempt's group in all hierarchies, or in none. */
 void group_make(void) {
     char path[PATH];
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
@@ -132,7 +132,7 @@ void group_make(void) {
         undo = group_remove;
         if (tree->has & CORES) cores_inherit(tree->path, path);
         if (tree->v2) {
-            strcat(path, "/cgroup.kill"); /* the server can end a job also while nobody answers here */
+            strcat(path, "/cgroup.kill"); /* lets the server kill the job while no warden answers */
             int fd = open(path, O_WRONLY | O_CLOEXEC);
             if (fd >= 0 && (fchown(fd, (uid_t)-1, conf.server_gid) < 0 || fchmod(fd, 0220) < 0)) refuse(errno, "%s", path);
             close(fd);
@@ -151,7 +151,7 @@ static bool weigh(const struct tree *tree, const char *path) {
                     : put(path, "cpu.shares", "%" PRIu64, between(2, cpu * 1024 / 1000, 262144));
 }
 
-/* Memory, processor, processes and devices, of a new group or of one that is resized. Fails closed. */
+/* Limits memory, CPU, processes and devices, of a new group or of one that is resized. Fails closed. */
 void group_limit(void) {
     struct device list[DEVICES * 2 + 64];
     size_t count = wall_devices(list, sizeof list / sizeof *list);
@@ -169,7 +169,7 @@ void group_limit(void) {
                 put(path, "memory.swap.max", order.memory ? "0" : "max");
                 put(path, "memory.oom.group", "1");
             } else {
-                /* with swap first when it shrinks, last when it grows: one of the two writes is out of order */
+                /* memsw may never be below the memory limit: it is raised first and lowered last */
                 put(path, "memory.memsw.limit_in_bytes", "%" PRId64, INT64_MAX / 4096 * 4096);
                 ok = put(path, "memory.limit_in_bytes", "%" PRId64, most);
                 if (ok) put(path, "memory.memsw.limit_in_bytes", "%" PRId64, most);
@@ -211,8 +211,8 @@ static void place(char *path, const struct tree *tree, bool supervisor) {
     else attempt_path(path, tree);
 }
 
-/* A task in the group of its attempt, a supervisor beside all of them. Moving a process costs the kernel up to 20 ms: one
- * that is made in its group, and a thread alone in the first version, need not be waited for. */
+/* Forks a task into the group of its attempt, a supervisor into `supervisors`. Moving a process takes the kernel up to
+ * 20 ms; creating it in its group (version 2) or moving a single thread (version 1) avoids this. */
 pid_t group_fork(bool supervisor) {
     char path[PATH];
     bool inside = false;
@@ -252,13 +252,13 @@ int group_members(pid_t **pids) {
     return n;
 }
 
-/* In ticks after boot; 0 of a process that is dead. With the pid it names a process for good. */
+/* Start time in ticks after boot; 0 if the process is dead. Pid and start time identify a process. */
 uint64_t process_start(pid_t pid) {
     char text[1024], path[32];
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
     const char *end = get(path, "stat", text, sizeof text) ? strrchr(text, ')') : NULL;
     if (!end || end[2] == 'Z' || end[2] == 'X') return 0;
-    for (int word = 0; end && word < 20; word++) end = strchr(end + 1, ' '); /* the 22nd of all */
+    for (int word = 0; end && word < 20; word++) end = strchr(end + 1, ' '); /* field 22 */
     return end ? strtoull(end, NULL, 10) : 0;
 }
 
@@ -275,7 +275,7 @@ bool group_populated(void) {
     return alive;
 }
 
-/* Through pidfds, each looked up again after it was opened: a number that was reused meanwhile is spared. */
+/* Signals through pidfds. Lists the members again after opening them, so that a reused pid is spared. */
 void group_signal(int number) {
     pid_t *pids, *again;
     int n = group_members(&pids), fd[n + 1];
@@ -301,7 +301,7 @@ static void freeze(const char *state) {
     }
 }
 
-/* Room for PATH bytes. False where no hierarchy has such a file. */
+/* Writes the path of the attempt's file `name` to `path`, of PATH bytes. False if no hierarchy has it. */
 bool group_file(char *path, const char *name) {
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
         attempt_path(path, tree);
@@ -311,7 +311,7 @@ bool group_file(char *path, const char *name) {
     return false;
 }
 
-/* Until nobody lives there; a process that hangs in the kernel is waited for as long as an order may take. */
+/* Kills until the group is empty. Waits for a process that hangs in the kernel as long as an order may take. */
 void group_kill(void) {
     char path[PATH];
     for (int round = 0; group_populated(); round++) {
@@ -321,7 +321,7 @@ void group_kill(void) {
             killed = tree->v2 && put(path, "cgroup.kill", "1");
         }
         if (!killed) {
-            freeze("FROZEN"); /* so that nobody forks away meanwhile */
+            freeze("FROZEN"); /* so that no process forks meanwhile */
             group_signal(SIGKILL);
             freeze("THAWED");
         }
@@ -332,14 +332,14 @@ void group_kill(void) {
 
 void group_remove(void) {
     char path[PATH];
-    for (int i = tree_count; i-- > 0;) { /* the first one says that the attempt exists: it goes last */
+    for (int i = tree_count; i-- > 0;) { /* the first one marks that the attempt exists: it is removed last */
         attempt_path(path, &trees[i]);
         for (int tries = 0; rmdir(path) < 0 && errno == EBUSY && tries < 1000; tries++) {
-            nanosleep(&(struct timespec){0, 5000000}, NULL); /* the dead leave it a moment later */
-            group_kill(); /* one whose starter was killed may have joined only now */
+            nanosleep(&(struct timespec){0, 5000000}, NULL); /* dead processes leave it a moment later */
+            group_kill(); /* a process whose starter was killed may have joined only now */
         }
         path_of(path, &trees[i], "/user-%u", order.uid);
-        rmdir(path); /* refused while other attempts are there */
+        rmdir(path); /* fails while other attempts are there */
         path_of(path, &trees[i], "");
         if (trees[i].has & CORES) cores_share(path, NULL);
     }

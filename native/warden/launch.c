@@ -1,5 +1,5 @@
-/* From an order to a running program: the task, its supervisor, and commands that join a task. One way down from root
- * for all of them, so that a command inside a job is what the job is. */
+/* From an order to a running program: the task, its supervisor, and commands that join a task. Tasks and commands drop
+ * root in the same function, so that a command inside a job has exactly the job's rights. */
 #include "../task.h"
 #include "warden.h"
 
@@ -8,9 +8,9 @@ enum { EXEC_INPUT, EXEC_OUTPUT, EXEC_LAUNCH };    /* of a command */
 enum { CAPABILITY_KILL = 5, SECURE_NOROOT = 3 };  /* of linux/capability.h and securebits.h: the bit and its lock */
 
 static int error_fd = -1; /* in a task: to its supervisor */
-static pid_t waits;       /* of a command inside a task: who waits for it, and takes it along */
+static pid_t waits;       /* the parent of a command inside a task: the command dies with it */
 
-/* In a task or a supervisor: what could not be done ends it, and the one above is told. */
+/* Ends a task or a supervisor in which a step failed; a task reports the step to its supervisor. */
 _Noreturn void broken(const char *what) {
     struct exec_error e = {.err = errno ? errno : EPERM};
     snprintf(e.what, sizeof e.what, "%s", what);
@@ -42,7 +42,7 @@ void launch_read(int fd, struct launch *launch) {
     launch->env = words(&at, text + n, counts[1]);
 }
 
-/* Where root itself may not raise a limit, as in containers, the one above is what there is. */
+/* If root itself may not raise a limit, as in containers, sets the highest value that is allowed. */
 static void limit(int what, rlim_t value) {
     struct rlimit both = {value, value}, had;
     if (setrlimit(what, &both) == 0) return;
@@ -51,13 +51,13 @@ static void limit(int what, rlim_t value) {
     if (setrlimit(what, &both) < 0) broken("rlimits");
 }
 
-/* A task or a command inside it, from the fork to its program. `go` tells when a supervisor watches. */
+/* Turns a forked child into a task, or into a command inside one. A task starts when its supervisor writes to `go`. */
 static _Noreturn void become(const struct account *who, const struct launch *launch, int in, int out, int go, int view) {
     extern char **environ;
     struct stat seen;
     sigset_t none;
     char byte;
-    if (go >= 0 && read(go, &byte, 1) != 1) _exit(126); /* nobody supervises: nothing begins */
+    if (go >= 0 && read(go, &byte, 1) != 1) _exit(126); /* no supervisor: do not start */
     if (setsid() < 0) broken("setsid");
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) broken("standard streams");
@@ -93,13 +93,13 @@ static _Noreturn void become(const struct account *who, const struct launch *lau
     _exit(e.err == ENOENT ? 127 : 126);
 }
 
-/* What is left to the supervisor: the server's account, the right to signal, and nothing of anybody's environment. */
+/* Leaves the supervisor only the server's account and the right to signal. */
 static void only_kill(void) {
     struct { uint32_t version, pid; } head = {0x20080522, 0};
     struct { uint32_t effective, permitted, inheritable; } caps[2] = {{0}};
     caps[0].effective = caps[0].permitted = caps[0].inheritable = 1u << CAPABILITY_KILL;
     for (int c = 0; c < 64; c++)
-        if (c != CAPABILITY_KILL) prctl(PR_CAPBSET_DROP, c, 0, 0, 0); /* those that the kernel does not know are refused */
+        if (c != CAPABILITY_KILL) prctl(PR_CAPBSET_DROP, c, 0, 0, 0); /* fails for those unknown to the kernel */
     if (prctl(PR_SET_SECUREBITS, SECURE_NOROOT, 0, 0, 0) < 0 || prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 ||
         setgroups(0, NULL) < 0 || setresgid(conf.server_gid, conf.server_gid, conf.server_gid) < 0 ||
         setresuid(conf.server, conf.server, conf.server) < 0 || syscall(SYS_capset, &head, caps) < 0 ||
@@ -176,7 +176,7 @@ _Noreturn void start(void) {
     exit(0);
 }
 
-/* The task's view of files: that of the oldest member of the group that does not see what we see. */
+/* Opens the task's mount namespace: that of the oldest member of the group whose namespace is not ours. */
 static int view_of_task(void) {
     pid_t *pids;
     char path[64];
@@ -202,7 +202,7 @@ static int view_of_task(void) {
     return view;
 }
 
-/* Its parent here waits for it, and ends it when nobody listens any more. */
+/* Runs a command inside a task. This process waits for it, and kills it when the client closes the connection. */
 _Noreturn void execute(void) {
     struct account who;
     struct launch launch;

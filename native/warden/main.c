@@ -1,15 +1,15 @@
-/* The loop: one connection, one order, one child. The parent knows nothing but its configuration. */
+/* The main loop: one child and one order per connection. The parent keeps only its configuration. */
 #include "warden.h"
 
 struct order order;
 int given[DESCRIPTORS] = {-1, -1, -1, -1};
 int connection = -1;
 void (*undo)(void);
-static int lock = -1; /* of the parent alone: a child may live on when another warden takes over */
+static int lock = -1; /* of the parent only: a child may still run when another warden takes over */
 static const char *const verbs[VERBS] = {"?", "start", "exec", "signal", "limits", "list", "discard", "stray"};
 static const int descriptors[VERBS] = {0, 4, 3, 0, 0, 1, 0, 0};
 
-/* One line for the journal, whatever the words hold. */
+/* Writes one line to the journal; bytes that are not printable ASCII become '?'. */
 void note(int level, const char *format, ...) {
     char text[2048];
     va_list args;
@@ -21,7 +21,7 @@ void note(int level, const char *format, ...) {
     for (int i = 3; i < n; i++)
         if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] > 0x7e) text[i] = '?';
     text[n++] = '\n';
-    if (write(2, text, (size_t)n) < 0) return; /* no journal: there is nobody to tell */
+    if (write(2, text, (size_t)n) < 0) return; /* no journal: ignored */
 }
 
 void answer(struct answer *said, int descriptor) {
@@ -39,7 +39,7 @@ void answer(struct answer *said, int descriptor) {
         head->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(head), &descriptor, sizeof(int));
     }
-    if (sendmsg(connection, &message, MSG_NOSIGNAL) < 0) return; /* who asked is gone */
+    if (sendmsg(connection, &message, MSG_NOSIGNAL) < 0) return; /* the client is gone */
 }
 
 _Noreturn void refuse(int err, const char *format, ...) {
@@ -66,8 +66,8 @@ static bool path(const char *text, size_t room) {
     return n && n < room && *text == '/';
 }
 
-/* Orders of a leader that was replaced change nothing: the highest epoch that was seen is on disk. Who only looks is told
- * it, so that one whose own record was lost can lead again. */
+/* Refuses orders of a leader that was replaced; the highest epoch seen is on disk. LIST is not refused and returns that
+ * epoch, so that a server that has lost its own record can lead again. */
 static uint64_t check_epoch(void) {
     char name[NAME + 16], text[32] = "";
     snprintf(name, sizeof name, "%s/epoch", conf.state);
@@ -141,7 +141,7 @@ static _Noreturn void end_or_signal(void) {
     exit(0);
 }
 
-/* A process that nobody scheduled and that holds a card: order.number is its pid, order.pids its start time. */
+/* Signals a process that holds a card and belongs to no job: order.number is its pid, order.pids its start time. */
 static _Noreturn void end_stray(void) {
     char name[64], text[4096], below[NAME + 16];
     struct stat seen;
@@ -239,7 +239,7 @@ static void own_folders(void) {
     lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     for (int tries = 0; lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0; tries++) {
         if (lock < 0 || tries == 100) note(3, "%s: another warden runs", name), exit(2);
-        nanosleep(&(struct timespec){0, 20000000}, NULL); /* a child of one that was killed is just letting go */
+        nanosleep(&(struct timespec){0, 20000000}, NULL); /* a child of a killed warden may not have closed it yet */
     }
 }
 

@@ -1,5 +1,5 @@
-/* Which devices a job may open: a program on its control group, written for its list and put there before anybody is in
- * the group. What it does not name stays shut, also for root, and so does making device nodes. */
+/* Which devices a job may open: a BPF program generated from its list and attached to its control group while that is
+ * empty. It denies all other devices, also to root, and making device nodes. */
 #include "warden.h"
 
 enum { INSTRUCTIONS = 6, ROOM = 8 + INSTRUCTIONS * (DEVICES * 2 + 64) };
@@ -33,7 +33,7 @@ bool is_card(dev_t device) {
     return within(cards, n, (struct device){major(device), minor(device)});
 }
 
-/* The whole list of one job. Refuses a card that this node does not have; a card is never among the usual ones. */
+/* Lists the devices of one job. Refuses a card that this node does not have; a card is never a usual device. */
 size_t wall_devices(struct device *list, size_t room) {
     struct device cards[DEVICES];
     size_t n = 0, known = match(&conf.gpu, cards, DEVICES);
@@ -56,7 +56,7 @@ static struct bpf_insn op(uint8_t code, uint8_t dst, uint8_t src, int16_t off, i
     return (struct bpf_insn){.code = code, .dst_reg = dst, .src_reg = src, .off = off, .imm = imm};
 }
 
-/* True once a program with just this list is on the group, in the place of an earlier one of ours. */
+/* Attaches a program for exactly this list to the group, in place of an earlier one of ours. True on success. */
 bool wall_v2(const char *group, const struct device *list, size_t count) {
     struct bpf_insn code[ROOM];
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* pliant-warden: the only part of Pliant that lives as root. It starts what a user submitted as that user, behind walls,
- * and does so for one account only, that of the server, within /etc/pliant/warden.conf.
+/* pliant-warden: the only part of Pliant that runs as root. It starts a user's jobs as that user, isolated from others.
+ * It takes orders from one account only, the server's, within the limits of /etc/pliant/warden.conf.
  * The contract (orders, checks, folders) is docs/reference/warden.md. */
 #ifndef PLIANT_WARDEN_H
 #define PLIANT_WARDEN_H
@@ -50,9 +50,9 @@ enum {
     DESCRIPTORS = 4,
     GROUPS = 1024,       /* supplementary groups of one account */
     LAUNCH_BYTES = 1 << 20,
-    SECONDS = 30,        /* for one order, whatever hangs */
+    SECONDS = 30,        /* the most that one order may take */
     TEXT = 512,
-    NAME = 256,          /* of a folder in the configuration */
+    NAME = 256,          /* bytes of a path in the configuration */
 };
 
 enum verb { START = 1, EXEC, SIGNAL, LIMITS, LIST, DISCARD, STRAY, VERBS };
@@ -62,26 +62,26 @@ struct device {
     uint32_t major, minor;
 };
 
-/* One order: exactly these bytes in one message, with the descriptors of its verb. Numbers as the machine has them. */
+/* One order: exactly these bytes in one message, with the descriptors of its verb. Numbers have machine byte order. */
 struct order {
     uint32_t magic, version, verb, flags;
-    uint64_t epoch; /* of the leader that gives it */
+    uint64_t epoch; /* of the leader that sends it */
     uint32_t uid, number;
     uint64_t memory, cpu, pids; /* bytes, millicores, processes; 0: no limit (pids: the default) */
     uint64_t grace_ms, log_max;
     uint32_t log_keep, umask, devices, signal;
-    char workload[64], task[96]; /* with `number` the attempt */
-    char name[64];               /* of the account when the work was submitted */
+    char workload[64], task[96]; /* with `number`: the attempt */
+    char name[64];               /* of the account, at submission */
     char cwd[4096], dir[1024];
-    struct device device[DEVICES]; /* the cards that it may open */
+    struct device device[DEVICES]; /* the cards that the job may open */
 };
 
 struct answer {
     uint32_t magic, version;
     int32_t error, pid; /* errno of what was refused or failed, 0: done */
     uint32_t status, populated;
-    uint64_t oom, peak, limit; /* kills for want of memory, most bytes used, bytes allowed */
-    uint64_t unforked, processes; /* how often a process more was refused, processes allowed */
+    uint64_t oom, peak, limit; /* out-of-memory kills, most bytes used, bytes allowed */
+    uint64_t unforked, processes; /* refused forks, processes allowed */
     char text[TEXT];
 };
 
@@ -107,7 +107,7 @@ struct account {
     char name[64];
 };
 
-/* The words of a command and its environment, out of a descriptor: no argument and no log has them. */
+/* A command and its environment, read from a descriptor: arguments and logs show argv[0] only. */
 struct launch {
     char **argv, **env;
 };
@@ -121,7 +121,7 @@ extern int connection;
 _Noreturn void refuse(int err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void note(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void answer(struct answer *said, int descriptor);
-extern void (*undo)(void); /* called by refuse(): what was made for the order goes away again */
+extern void (*undo)(void); /* called by refuse(): removes what was made for the order */
 
 /* config.c */
 void config_read(const char *path);

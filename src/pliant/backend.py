@@ -1,4 +1,4 @@
-"""What a server schedules on: GPUs of this machine, simulated ones or a cluster, with the engine for them."""
+"""Chooses what a server schedules on (this machine's GPUs, simulated ones, a cluster), and its engine."""
 
 import json
 import logging
@@ -38,33 +38,33 @@ class Backend:
     found: Found
     owner: Callable[[int], AttemptId | None]  # the attempt that a process of this machine belongs to
     kubeconfig: str  # empty: not a cluster
-    kept: Mapping[str, str]  # settings with which the next server finds the same
-    admit: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # about pods; None: not a cluster
-    above: int = 0  # the highest epoch that was seen where the tasks are
-    trouble: Callable[[], str] = str  # what keeps the engine from its work, for people; empty: nothing
+    kept: Mapping[str, str]  # settings that make the next server use the same backend
+    admit: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # admission of pods; None: not a cluster
+    above: int = 0  # the highest epoch seen where the tasks run
+    trouble: Callable[[], str] = str  # what keeps the engine from working, for people; empty: nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an engine asks of its server; nothing of it is called before the server has opened."""
+    """What an engine needs of its server; none of it is called before the server has opened."""
 
-    url: Callable[[], str]  # at which tasks reach the server
-    authority: str  # file with the certificates by which tasks know it; empty: it speaks plainly
+    url: Callable[[], str]  # the address at which tasks reach the server
+    authority: str  # file with the certificates by which tasks verify the server; empty: no TLS
     secret: bytes  # signs the tokens of attempts
     world: Callable[[], World]
-    project_name: Callable[[str], str]  # by its id
+    project_name: Callable[[str], str]  # from the project's id
     report: Callable[[AttemptId, str], None]  # what the node noticed about a task
 
 
 def take_in_pods(store: Store, saved: Saved, options: Options, now: int) -> Saved:
-    """The store's rows, after pods on its cluster that it does not know were taken in, if `options` say so.
+    """Returns the store's rows, with the unknown pods of its cluster taken in if `options` say so.
 
     Raises StoreError, ValueError.
     """
     _, kubeconfig, scheduler = _where(options, saved)
     name = saved.cluster.uuid if saved.cluster is not None else ""
     if not kubeconfig or (name and options.unknown != ADOPT):
-        return saved  # the engine ends what has its name and is not known
+        return saved  # the engine ends pods that carry its name and are not known
     if options.unknown == END:
         cure = "kubectl delete pods --all-namespaces -l pliant/cluster=NAME"
         raise ValueError(f"--end is for tasks of this machine. On a cluster: {cure}.")
@@ -74,7 +74,7 @@ def take_in_pods(store: Store, saved: Saved, options: Options, now: int) -> Save
     except ValueError:
         if whole:
             raise
-        return saved  # several servers are no trouble, and the engine tells if the cluster does not answer
+        return saved  # several servers are no error; the engine reports an unreachable cluster
     if not whole and (left.attempts or left.cluster):
         said = "%d tasks and %d objects of another server are on this cluster. If its database is lost: %s"
         objects = sum(one.spec is None for one in left.objects)
@@ -85,7 +85,7 @@ def take_in_pods(store: Store, saved: Saved, options: Options, now: int) -> Save
 
 
 def _where(options: Options, saved: Saved) -> tuple[tuple[str, ...], str, str]:
-    """What is simulated, the kubeconfig (empty: no cluster) and the name of the scheduler there."""
+    """(what is simulated, the kubeconfig or "" without a cluster, the scheduler's name on the cluster)."""
     specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
     kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
     return specs, kubeconfig, options.scheduler or saved.settings.get("scheduler", "")
@@ -100,7 +100,7 @@ def make_backend(
     halts: Halts,
     around: Surroundings,
 ) -> Backend:
-    """What `options` name, and else what the last server used. Raises ValueError."""
+    """The backend that `options` name; what they leave out is as with the last server. Raises ValueError."""
     specs, kubeconfig, scheduler = _where(options, saved)
     image = options.share_image or saved.settings.get("share-image", "")
     images = options.images or tuple(json.loads(saved.settings.get("images", "[]")))

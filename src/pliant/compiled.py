@@ -1,7 +1,7 @@
-"""Loads the core, compiled where a wheel brought it so, and says which it is.
+"""Imports the core, compiled if the wheel contains a compiled core, and says which one is in use.
 
-This must be imported before anything of pliant.sched. A compiled part that does not fit this interpreter or
-this machine is passed over: the same modules in plain Python are beside it.
+This must be imported before anything of pliant.sched. If a compiled part does not fit this interpreter or
+this machine, the same modules are loaded as plain Python.
 """
 
 import sys
@@ -16,7 +16,7 @@ _COMPILED = ("pliant.model.", "pliant.sched.")
 
 
 class _Plain:
-    """Finds the modules of the core as Python files, whatever else is beside them."""
+    """Finds the modules of the core as Python files and ignores compiled ones beside them."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -28,7 +28,7 @@ class _Plain:
 
 
 def _load() -> tuple[bool, str]:
-    """(whether the core is compiled, a sentence about it)."""
+    """(True if the core is compiled, a sentence about it)."""
     try:
         from pliant.sched import cycle
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What `pliant doctor` finds on a machine, or on a cluster, with or without a server."""
+"""Collects the findings of `pliant doctor` about a machine or a cluster, with or without a server."""
 
 import json
 import sys
@@ -18,14 +18,14 @@ from pliant.site.openid import read
 
 
 def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
-    """What of shares of GPUs is enforced on this machine and what is not."""
+    """Which limits of GPU fractions this machine enforces, and which it does not."""
     program, notice = command()
     found = examine(devices, Place(state), notice, writable(program), confined)
     return [Finding("compiled core", COMPILED, CORE), *found]
 
 
 def examined(state: Path, kube: bool, kubeconfig: Path | None, openid: Path | None) -> int:
-    """Print it as JSON; the exit code."""
+    """Prints the findings as JSON; returns the exit code."""
     try:
         if openid is not None:
             found = [Relying(read(openid, rooted=True)).finding()]

@@ -1,5 +1,5 @@
-"""The agent of one node of a cluster: it writes the limits of parts of GPUs where their pods read them, sees
-what those use, tells Prometheus, and writes events about what should not be."""
+"""The agent of one cluster node: it writes the limits of GPU fractions to files that their pods read,
+measures what those pods use, exports metrics to Prometheus, and writes events about problems."""
 
 import argparse
 import logging
@@ -27,37 +27,37 @@ except ModuleNotFoundError as missing:
 log = logging.getLogger("pliant.node_agent")
 
 EVERY_SECONDS = 1.0
-AT_MOST = 20  # the pause after a look is so many times its CPU time
+AT_MOST = 20  # the pause after a look is at least this many times the look's CPU time
 AGAIN_SECONDS = 2.0
-"""Before what could not be begun is tried again."""
+"""Seconds before a failed step of the start is tried again."""
 
 QUIET_SECONDS = 60.0
-"""Between two events of one pod, or of the node, with the same reason."""
+"""Least seconds between two events of one pod, or of the node, with the same reason."""
 
 PORT = 9440
 
 BROKEN = "GpuLimitsBroken"
-"""Reason of an event."""
+"""Reason of an event: the limits of a pod cannot be read or written."""
 
 
 class NodeAgent:
-    """`listed` and `changed` come from the thread that follows the pods, `look` from another one."""
+    """`listed` and `changed` are called by the thread that follows the pods, `look` by another thread."""
 
     def __init__(self, node: str, folder: Path, looker: Looker) -> None:
         self.node = node
         self._folder, self._looker = Folder(folder), looker
         self._lock = threading.Lock()
-        self._pods: dict[str, NodePod] = {}  # by uid, until they are over
-        self._kept: dict[str, Kept] = {}  # of those that have parts of GPUs
-        self._broken: dict[str, tuple[NodePod, Trouble]] = {}  # what cannot be written, by uid
-        self._told: set[tuple[str, str, str]] = set()  # (uid, reason, mark) of troubles that last
-        self._last: dict[tuple[str, str], float] = {}  # (uid, reason): when
+        self._pods: dict[str, NodePod] = {}  # by uid; pods that are not over
+        self._kept: dict[str, Kept] = {}  # by uid; those that have GPU fractions
+        self._broken: dict[str, tuple[NodePod, Trouble]] = {}  # pods whose limits cannot be written, by uid
+        self._told: set[tuple[str, str, str]] = set()  # (uid, reason, mark) of reported troubles that last
+        self._last: dict[tuple[str, str], float] = {}  # (uid, reason): time of the last event, monotonic s
         self._seen = Look()
         self._events: Counter[str] = Counter()
         self.ready = False
 
     def run(self, connection: Connection) -> None:
-        """Until the process ends."""
+        """Runs until the process ends."""
         watch = NodePods(connection, self.node, self.listed, self.changed)
         self._patiently(lambda: None if self._folder.claim() else "another agent of this node has not ended")
         self._patiently(watch.open)
@@ -67,7 +67,7 @@ class NodeAgent:
             began = time.thread_time()
             try:
                 self.look(watch)
-            except Exception:  # a look that fails is not the last one
+            except Exception:  # a failed look does not end the loop
                 log.exception("node %s could not be looked at", self.node)
             time.sleep(max(EVERY_SECONDS, AT_MOST * (time.thread_time() - began)))
 
@@ -132,7 +132,7 @@ class NodeAgent:
             kept, pods, broken = dict(self._kept), dict(self._pods), list(self._broken.values())
         ours = {uid for uid, pod in pods.items() if pod.ours}
         self._seen = self._looker.look(kept, ours)
-        pods |= {pod.uid: pod for pod, _ in broken}  # also those that have ended meanwhile
+        pods |= {pod.uid: pod for pod, _ in broken}  # also pods that have ended since
         self._tell(watch, pods, [*(trouble for _, trouble in broken), *self._seen.troubles])
         with self._lock:
             for pod, _ in broken:
@@ -140,7 +140,7 @@ class NodeAgent:
                 if now is None:
                     self._broken.pop(pod.uid, None)
                 elif now.conf:
-                    self._write(now)  # a folder that was full may have room by now
+                    self._write(now)  # a full folder may have room now
 
     def _tell(self, watch: NodePods, pods: Mapping[str, NodePod], troubles: Sequence[Trouble]) -> None:
         now = time.monotonic()
@@ -175,7 +175,7 @@ def _name(pod: NodePod) -> str:
 
 class _Answers(BaseHTTPRequestHandler):
     agent: NodeAgent
-    timeout = 10  # seconds; of a client that says nothing
+    timeout = 10  # seconds without a request after which the connection is closed
 
     def do_GET(self) -> None:
         match self.path:
@@ -195,7 +195,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads who asked."""
+        """Logs no requests."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What the server is told on its command line."""
+"""The server's command line options."""
 
 import argparse
 from collections.abc import Sequence
@@ -18,31 +18,31 @@ from pliant.store.recovery import ADOPT, END, REFUSE
 class Options:
     state: Path
     simulate: tuple[str, ...] = ()
-    kubeconfig: Path | None = None  # of the cluster whose nodes are shared; None: as the last server
-    scheduler: str | None = None  # the name by which pods ask for this server; None: as the last server
-    images: tuple[str, ...] = ()  # NAME=IMAGE: what a cluster pulls for NAME; empty: as the last server
-    share_image: str | None = None  # of Pliant, for parts of GPUs of a cluster; None: as the last server
+    kubeconfig: Path | None = None  # of the cluster to schedule on; None: as the last server
+    scheduler: str | None = None  # the scheduler name of pods for this server; None: as the last server
+    images: tuple[str, ...] = ()  # NAME=IMAGE: what the cluster pulls for NAME; empty: as the last server
+    share_image: str | None = None  # Pliant's image, for GPU fractions on a cluster; None: as the last server
     host: str = "127.0.0.1"
     port: int = 0
     take_over: bool = False
     standby: bool = False
-    replica: bool = False  # one of several servers, each on a machine of its own, over one database
-    database: str | None = None  # of PostgreSQL; None: what the folder says
+    replica: bool = False  # one of several servers over one database, each on its own machine
+    database: str | None = None  # PostgreSQL address; None: as recorded in the folder
     lease: float = LEASE  # seconds
-    unknown: str = REFUSE  # what to do with tasks that live and are not in the store
-    box: SharedBox | None = None  # None: it serves the account that runs it
-    console: int = 0  # of a box: port of 127.0.0.1 for the web pages alone; 0: none
-    connections: int = 0  # of one account at a time; 0: no limit
+    unknown: str = REFUSE  # what to do with live tasks that are not in the store
+    box: SharedBox | None = None  # None: it serves only the account that runs it
+    console: int = 0  # of a box: port at 127.0.0.1 for the web pages only; 0: none
+    connections: int = 0  # most connections of one account at a time; 0: no limit
     bounds: Bounds = NO_BOUNDS
     openid: str | None = None  # settings of an OpenID Connect provider, or `none`; None: as the last server
-    pending: int = 0  # jobs that one account may have waiting, in a new state folder; 0: no limit
-    end_strays: bool = False  # end processes that use GPUs outside of all jobs; else they are only named
+    pending: int = 0  # most pending jobs of one account, set in a new state folder; 0: no limit
+    end_strays: bool = False  # end processes that use GPUs outside of any job; else only report them
     tls: bool | None = None  # None: as the last server of this folder
-    given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
+    given: Sequence[Path] | None = None  # certificate chain and key; None: as before, or the server's own
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> "Options":
-        """Of what `parsed` returned for `serve`. Raises StoreError."""
+        """Options from the result of `parsed` for `serve`. Raises StoreError."""
         box = SharedBox.read(given.socket, given.warden) if given.box else None
         if box is not None and (given.standby or given.database):
             raise StoreError("A server with --box keeps its state in its folder: leave --database out.")

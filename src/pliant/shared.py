@@ -1,4 +1,4 @@
-"""A server that accounts of one machine share: its socket, the warden, and as whom tasks run."""
+"""The server that accounts of one machine share: its socket, the warden, the accounts that tasks run as."""
 
 import logging
 import os
@@ -26,20 +26,20 @@ from pliant.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 FIRST = 3
-"""The first descriptor that a service manager hands over (sd_listen_fds)."""
+"""The first descriptor that a service manager passes (sd_listen_fds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedBox:
-    place: Path  # at which all accounts reach the server
-    conf: Path  # of the warden
+    place: Path  # socket at which all accounts reach the server
+    conf: Path  # the warden's configuration file
     least: int  # lowest uid of a person
-    work: Path  # folders of the users
-    runtime: Path  # of the warden
+    work: Path  # parent of the users' folders
+    runtime: Path  # the warden's runtime folder
 
     @classmethod
     def read(cls, place: Path, conf: Path) -> "SharedBox":
-        """What the warden's own configuration says counts for the server too. Raises StoreError."""
+        """Reads the warden's configuration, which also holds for the server. Raises StoreError."""
         if os.geteuid() == 0:
             raise StoreError(
                 "A shared server does not run as root: the warden has root, and starts what needs it. "
@@ -63,7 +63,7 @@ class SharedBox:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """What tasks get of the server's environment: nothing that says who or where it is."""
+        """The variables of the server's environment that tasks get; none identifies the server's account."""
         return {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
 
     def launcher(self, layout: Layout) -> BoxLauncher:
@@ -76,21 +76,21 @@ class SharedBox:
         )
 
     def end_stray(self, layout: Layout, pid: int, start: int, number: int) -> None:
-        """Of somebody who uses a GPU without a job. Raises OSError: the warden looks for itself."""
+        """Ends a process that uses a GPU without a job; the warden checks it first. Raises OSError."""
         Warden(self.runtime / "sock").end_stray(layout.epoch(), pid, start, number)
 
     def listeners(self, console: int) -> list[socket.socket]:
-        """The Unix socket, and where there is one, that of the web console at 127.0.0.1.
+        """Returns the Unix socket and, if there is one, the socket of the web console at 127.0.0.1.
 
-        A service manager hands them over; else they are made here, the second at the port `console`, if it
-        is not 0. Raises StoreError.
+        A service manager passes them; else they are made here, the second at port `console` unless that is 0.
+        Raises StoreError.
         """
         if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") in ("1", "2"):
             return self._handed(int(os.environ["LISTEN_FDS"]))
         return [self._made(), *([open_port("127.0.0.1", console)] if console else [])]
 
     def _handed(self, count: int) -> list[socket.socket]:
-        """In the order of the unit."""
+        """The passed sockets, in the order of the unit."""
         handed = [socket.socket(fileno=FIRST + number) for number in range(count)]
         for number, (it, family) in enumerate(zip(handed, (socket.AF_UNIX, socket.AF_INET), strict=False)):
             if it.family != family or it.type != socket.SOCK_STREAM:
@@ -121,7 +121,7 @@ class SharedBox:
 
 
 class WallsAlone(Unheld):
-    """A whole card is held by the wall of devices; for parts of one there is nothing yet."""
+    """The device walls enforce whole GPUs; nothing enforces fractions on a shared machine yet."""
 
     def __init__(self) -> None:
         super().__init__("on a shared machine nothing enforces parts of a GPU")
@@ -133,12 +133,12 @@ class WallsAlone(Unheld):
 
 
 def owner(workload: Workload) -> Owner | None:
-    """The account that it runs as, as it was when it was submitted."""
+    """The account that the workload runs as, as recorded at its submission."""
     return Owner(workload.owner.uid, workload.owner.name) if workload.owner is not None else None
 
 
 def ready() -> None:
-    """Tell a service manager that waits for it (sd_notify) that the server answers."""
+    """Tells a waiting service manager that the server answers (sd_notify)."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return

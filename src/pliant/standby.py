@@ -1,4 +1,4 @@
-"""A server that stands by: it follows the store, answers reads, hands writes on, until it must lead."""
+"""The standby server: it follows the store, answers reads and forwards writes until it must lead."""
 
 import contextlib
 import gc
@@ -32,35 +32,35 @@ from pliant.store.folder import STANDBY, FolderInUse, StateFolder
 log = logging.getLogger(__name__)
 
 RETRY = 0.2
-"""Seconds between two tries to get what somebody else has for now."""
+"""Seconds between two tries to get what another process holds."""
 
 CLAIM = 10.0
-"""Seconds for which a server that has stepped back waits until the one that leads stands by no more."""
+"""Seconds that a server which stepped back waits for the new leader to release the standby server's lock."""
 
 
 @dataclass(slots=True)
 class Won:
-    """The lead, as a server that stood by has taken it."""
+    """The lead, as taken by a standby server."""
 
     epoch: int
-    lock: int  # descriptor that holds the lock of the server that leads
-    sockets: list[socket.socket]  # of the one that led; none if it never gave them
-    own: socket.socket  # on which this server was reached while it stood by
-    decider: ChildDecider | None = None  # one that runs already
-    asked: int = 0  # number of the last ask that it has had
+    lock: int  # descriptor that holds the leader's lock
+    sockets: list[socket.socket]  # the previous leader's listeners; [] if it never handed them over
+    own: socket.socket  # the socket of this server while it stood by
+    decider: ChildDecider | None = None  # a decider that runs already
+    asked: int = 0  # number of the last request to the decider
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Between two looks."""
+    """What a standby server keeps from one look to the next."""
 
     vigil: Vigil
-    epoch: int = -1  # of the leader that gave `sockets`
+    epoch: int = -1  # of the leader that handed over `sockets`
     sockets: list[socket.socket] = field(default_factory=list)
 
 
 class Standby:
-    """One server over a store in which another one leads."""
+    """A server over a store in which another server leads."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Standby:
         self._won: Won | None = None
 
     def wait(self) -> Won | None:
-        """Until it leads; None if it was told to end. Raises FolderInUse, PortTaken, StoreError."""
+        """The lead once it is taken; None if told to end. Raises FolderInUse, PortTaken, StoreError."""
         own = open_port(self._host, self._port)
         lock = self._lock()
         try:
@@ -95,13 +95,13 @@ class Standby:
                 stands, leads = self._folder.record(STANDBY), self._folder.record()
                 if time.monotonic() > until or (stands and stands["pid"] != leads.get("pid")):
                     raise
-                time.sleep(RETRY)  # that one leads by now, or somebody only looked
+                time.sleep(RETRY)  # that server leads by now, or another process only probed the lock
 
     def _stand_by(self, own: socket.socket) -> Won | None:
         url = self._certificates.url(own.getsockname()[1])
         began = time.time_ns() // 1_000_000
         clock = SteadyClock()
-        devices = SimulatedDevices([], "")  # it runs nothing
+        devices = SimulatedDevices([], "")  # it runs no tasks
         engine = LocalEngine(self._folder.path, devices, clock=clock.now)
         decider = ChildDecider()
         follower = Follower(self._store, self._store, engine, clock, decider)
@@ -152,7 +152,7 @@ class Standby:
             ).start()
             log.info("standby server at %s", url)
             gc.collect()
-            gc.freeze()  # so that to look for garbage takes no time once it leads
+            gc.freeze()  # so that collections take no time once it leads
             server.run(sockets=[own.dup()])
             front.close()
             if self._won is not None:
@@ -181,7 +181,7 @@ class Standby:
             time.sleep(self._pause)
 
     def _look(self, own: socket.socket) -> Won | None:
-        """The lead, if it is to be had. Raises StoreError, OSError."""
+        """The lead, if this server can take it; else None. Raises StoreError, OSError."""
         watch = self._watch
         lock: int | None = None
         with contextlib.suppress(FolderInUse):
@@ -210,7 +210,7 @@ class Standby:
 class Replica:
     """One of several servers over one database, each on its own machine: it answers probes until it leads.
 
-    Nothing but the lease tells whether another one leads.
+    Only the lease shows whether another server leads.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Replica:
         self._won: Won | None = None
 
     def wait(self) -> Won | None:
-        """Until it leads; None if it was told to end. Raises FolderInUse, PortTaken, StoreError."""
+        """The lead once it is taken; None if told to end. Raises FolderInUse, PortTaken, StoreError."""
         lock = self._folder.lock(take_over=False)
         own = open_port(self._certificates.host, self._port)
         own.listen(BACKLOG)
@@ -260,7 +260,7 @@ def _elsewhere(_: object) -> None:
 
 
 def opened(address: str | Path, *, patient: bool) -> Database:
-    """The store; `patient`: it is waited for."""
+    """The store; with `patient`, waits until the database answers. Raises what `open_store` raises."""
     while True:
         try:
             return open_store(address)
@@ -272,7 +272,7 @@ def opened(address: str | Path, *, patient: bool) -> Database:
 
 
 def reopened(folder: StateFolder, host: str) -> list[socket.socket]:
-    """Sockets in the place of those of a server that has ended and never handed them over."""
+    """New sockets in place of those that an ended server never handed over."""
     port = urlsplit(str(folder.record().get("url", ""))).port or 0
     try:
         listener = open_port(host, port)
@@ -283,10 +283,10 @@ def reopened(folder: StateFolder, host: str) -> list[socket.socket]:
 
 
 def reap_inherited() -> None:
-    """Collect children of the program that this process was before it stepped back, as they end."""
+    """Reaps the children that this process had before it stepped back, as they end."""
     try:
         words = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    except FileNotFoundError:  # a kernel without that list
+    except FileNotFoundError:  # a kernel without that file
         words = []
     children = [int(word) for word in words]
 

@@ -1,7 +1,7 @@
-"""Searches shared by many tasks: the module that the image quickstart-hpo brings, under its name."""
+"""Makes the module of the image quickstart-hpo importable as `runai.hpo`: searches that tasks share."""
 
 import sys
 
 from pliant.engines.local.images.hpo.runai import hpo
 
-sys.modules[__name__] = hpo  # its state is its own: there is one of it under either name
+sys.modules[__name__] = hpo  # one module object, and so one state, under both names

@@ -1,4 +1,4 @@
-"""Calls that schemathesis draws from the description of the API. To import it takes a second."""
+"""Calls that schemathesis draws from the description of the API. The import takes a second."""
 
 import resource
 import time
@@ -34,7 +34,7 @@ from tests.api.stage import stage
 
 
 def refused_for_a_reason_that_no_schema_could_say(_: Any, response: Any, case: schemathesis.Case) -> None:
-    """Everything that is sent is as the schemas allow."""
+    """Fails if a request that the schemas allow is refused and refusals.py does not list the reason."""
     if 400 <= response.status_code < 500 and (why := unexplained(response.status_code, response.json())):
         raise AssertionError(f"the schemas allow it, and it is refused: {why}")
 
@@ -51,23 +51,23 @@ STEPS = 20
 """Calls of one scenario."""
 
 SCENARIOS = 5
-"""Of one seed."""
+"""Scenarios of one seed."""
 
 READ = 0.85
-"""The part of the callers who send what the description shows; all others send whatever its schemas allow."""
+"""The share of calls that send the description's examples; the others send anything its schemas allow."""
 
 LONGEST = 4096
 """Characters of a text that is drawn, at most."""
 
 PATIENCE = 240
-"""Seconds for one call: nothing here is about how long it takes."""
+"""Seconds for one call; generous, as these tests do not measure time."""
 
 MEMORY = 4 << 30
-"""Bytes that the process of a part needs at most."""
+"""The most memory, in bytes, that the process of a part may use."""
 
 
 def without_lengths(schema: Any) -> None:
-    """Takes from patterned texts the lengths that nothing drawn reaches: one is up to a second to compile."""
+    """Removes maxLength above LONGEST from texts with a pattern: compiling one takes up to a second."""
     if isinstance(schema, dict):
         if isinstance(schema.get("pattern"), str) and schema.get("maxLength", 0) > LONGEST:
             del schema["maxLength"]
@@ -78,8 +78,8 @@ def without_lengths(schema: Any) -> None:
 
 
 def schema_of(ground: Ground, thorough: bool = False) -> Any:
-    """`thorough`: values are also taken from the sources of all modules that are loaded by then, for
-    which each value is tried at each field, and lengths that no value reaches are compiled into patterns.
+    """The API's schema. `thorough`: also draws constants found in the sources of all loaded modules, which it
+    tries at each field, and keeps the lengths that no value reaches.
     """
     found = schemathesis.openapi.from_asgi("/openapi.json", ground.app, headers=OWNER)
     found.config.analysis.constants.enabled = thorough
@@ -89,13 +89,13 @@ def schema_of(ground: Ground, thorough: bool = False) -> Any:
 
 
 def operations(schema: Any, part: int, parts: int) -> list[Any]:
-    """Every one in so many of all that end."""
+    """Part number `part` of `parts` of all operations, without the one that does not end."""
     found = [result.ok() for result in schema.get_all_operations()]
     return [it for at, it in enumerate(found) if at % parts == part and it.path != ENDLESS]
 
 
 def send(ground: Ground, operation: Any, examples: int, number: int | None) -> int:
-    """So many calls, drawn by `number`; whose parameters leave nothing to draw is called alike as often."""
+    """Sends up to `examples` calls; with a seed `number`, repeats the last one until there are that many."""
     sent: list[schemathesis.Case] = []
     bounded = settings(
         max_examples=examples,
@@ -116,7 +116,7 @@ def send(ground: Ground, operation: Any, examples: int, number: int | None) -> i
         if exists and case.path_parameters:
             known = ground.real(case.operation.path)
             case.path_parameters |= {k: known[k] for k in case.path_parameters if k in known}
-        # With some values it is the path of another operation.
+        # With some values the path is that of another operation.
         assume(not case.path_parameters or operation.path.format(**case.path_parameters) not in ground.plain)
         if case.operation.path.endswith("/logs"):
             case.query.pop("follow", None)  # of what runs, it has no end
@@ -133,17 +133,17 @@ def send(ground: Ground, operation: Any, examples: int, number: int | None) -> i
 
 @dataclass
 class Sent:
-    """What came of calls of a part of all operations."""
+    """The results of calling one part of all operations."""
 
     calls: Counter[str] = field(default_factory=Counter)  # by operation
     wrong: list[str] = field(default_factory=list)  # what checks found
-    memory: int = 0  # bytes at most
+    memory: int = 0  # peak, in bytes
 
 
 def send_part(folder: str, part: int, parts: int, examples: int, number: int | None, seconds: float) -> Sent:
-    """Rounds of so many calls of each operation of a part, one round at least, until the time is over.
+    """Calls each operation of a part `examples` times a round, at least one round, until the time is over.
 
-    Runs in a process of its own: what libraries compile of a schema, half a gigabyte of some, they keep.
+    Runs in a process of its own: libraries never free what they compile of a schema, up to half a gigabyte.
     """
     warnings.simplefilter("error")  # as pytest does
     warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -180,7 +180,7 @@ def sent_by_another(
 
 
 class Sensible:
-    """What somebody sends who has read the description: its examples, about things that are there."""
+    """Fills in what a reader of the description sends: its examples, about things that exist."""
 
     def __init__(self, ground: Ground) -> None:
         self.random = Random(1)
@@ -225,10 +225,10 @@ class Sensible:
 
 @dataclass
 class Followed:
-    """What came of calls that a link led to."""
+    """The results of calls that a link led to."""
 
     calls: Counter[str] = field(default_factory=Counter)  # by operation
-    good: Counter[str] = field(default_factory=Counter)  # of these, answered 2xx
+    good: Counter[str] = field(default_factory=Counter)  # those answered 2xx
     wrong: list[str] = field(default_factory=list)  # what checks found
 
     @property
@@ -237,7 +237,7 @@ class Followed:
 
 
 def follow_links(ground: Ground, seeds: range) -> Followed:
-    """A few scenarios for each seed; calls are checked whether a link led to them or not."""
+    """Plays SCENARIOS scenarios for each seed; checks every call, whether a link led to it or not."""
     found = Followed()
     sensible = Sensible(ground)
 
@@ -271,7 +271,7 @@ def follow_links(ground: Ground, seeds: range) -> Followed:
     )
     for number in seeds:
         Machine.rule_order_seed = number
-        with suppress(Flaky):  # what it has sent once and sends again finds another server
+        with suppress(Flaky):  # a repeated call finds the server in another state
             run_state_machine_as_test(seed(number)(Machine), settings=bounded)
     ground.on.loop.call(lambda draft: ground.on.loop.world.check())
     return found

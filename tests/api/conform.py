@@ -1,4 +1,4 @@
-"""Whether an answer is of its type on the wire: keys and values, nothing missing and nothing more."""
+"""Checks that an answer has its type on the wire: its keys and values, nothing missing and nothing more."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ class Api:
         return answer.json() if answer.content else None
 
     def at_once(self, *asked: tuple[str, str, Any]) -> list[int]:
-        """Statuses of requests that have all read what stands before one of them changes it."""
+        """Statuses of requests that have all read the state before any of them changes it."""
         together, do = threading.Barrier(len(asked), timeout=60), self.stage.loop.call
 
         def call(work: Any) -> Any:
@@ -58,13 +58,13 @@ class Api:
         return self.item(identity)
 
     def stopped(self, identity: str) -> None:
-        """Waits until what was suspended has ended."""
+        """Waits until a suspended workload has stopped."""
         until(lambda: self.item(identity)["phase"] == "Stopped")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cheap_passwords() -> Iterator[None]:
-    """A real hash is 0.1 s of processor time on purpose."""
+    """Replaces the password hash by a cheap one: a real hash takes 0.1 s of processor time on purpose."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(passwords, "_hasher", CHEAP)
         patched.setattr(passwords, "_NOBODYS", CHEAP.hash("nobody knows"))
@@ -79,7 +79,7 @@ def on_stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """One for all requests that must change nothing: there is never a workload on it."""
+    """One Api for all requests that must change nothing; it never has a workload."""
     owner = {"Authorization": f"Bearer {TOKEN}"}
     with stage(tmp_path_factory.mktemp("quiet")) as made, TestClient(made.app(), headers=owner) as http:
         yield Api(made, http)

@@ -1,4 +1,4 @@
-"""What the description of the API says of one request."""
+"""Looks up one request in the description of the API."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from jsonschema_rs import Draft202012Validator
 
 
 def operation_of(described: dict[str, Any], method: str, path: str) -> dict[str, Any]:
-    """Of the path that fits it with the fewest parameters."""
+    """The operation whose path matches with the fewest parameters."""
     path = path.partition("?")[0]
     fitting = [
         (pattern.count("{"), item[method.lower()])
@@ -20,7 +20,7 @@ def operation_of(described: dict[str, Any], method: str, path: str) -> dict[str,
 
 
 def with_references(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with those that it refers to and no others: to compile all takes 30 ms."""
+    """A schema with only the schemas that it refers to: compiling all of them takes 30 ms."""
     known, found, left = described["components"]["schemas"], {}, [schema]
     while left:
         for name in re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(left.pop())):
@@ -31,7 +31,7 @@ def with_references(described: dict[str, Any], schema: dict[str, Any]) -> dict[s
 
 
 def not_allowed(described: dict[str, Any], method: str, path: str, body: Any) -> str:
-    """What a body has that the schemas do not allow; empty if nothing."""
+    """The first violation of the schemas in a body; "" if there is none."""
     content = operation_of(described, method, path)["requestBody"]["content"]
     whole = with_references(described, content["application/json"]["schema"])
     errors = [it.message[:300] for it in Draft202012Validator(whole).iter_errors(body)]

@@ -1,4 +1,4 @@
-"""A stage whose description is tried out."""
+"""A stage for calling every operation of the description."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,15 +12,15 @@ ENDLESS = "/api/v1/watch"
 
 
 class Ground:
-    """A stage on which every path leads to something that exists, if it is asked to."""
+    """A stage that can give every path parameters of things that exist."""
 
     def __init__(self, on: Stage) -> None:
         self.on = on
-        self.app = on.app(backup=on.asked.append)  # paths are made up: nothing may be written there
+        self.app = on.app(backup=on.asked.append)  # drawn paths are arbitrary: no backup may be written there
         self.plain = {path for path in self.app.openapi()["paths"] if "{" not in path}
 
     def real(self, path: str) -> dict[str, Any]:
-        """Parameters of a path that exist."""
+        """Values for a path's parameters that name existing things; makes them if needed."""
         if "/exec/{session}" in path:
             return {"session": self._session()}
         if "{identity}" in path:
@@ -32,7 +32,7 @@ class Ground:
     def _workload(self, workspace: bool) -> str:
         kind = Kind.WORKSPACE if workspace else Kind.TRAINING
         for row in self.on.service.board.access.allowances.values():
-            none = replace(row, running=None, waiting=None, gpu_ms=None)  # what a call before this one set
+            none = replace(row, running=None, waiting=None, gpu_ms=None)  # earlier calls may have set one
             self.on.service.usages.limit(none, "smoke")
         checked = self.on.service.check(Submission("default", Launch(IMAGE), kind))
         return self.on.service.submit(checked, "smoke").workload.id

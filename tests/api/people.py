@@ -1,4 +1,4 @@
-"""People and rules on a stage, put into its store, and clients that are them."""
+"""Puts people and rules into a stage's store, and makes clients that act as them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ SECRET_OF_ALL = "5" * 43
 
 
 def program(api: Api, name: str, *rules: tuple[int, Place]) -> dict[str, str]:
-    """Headers of a service account that has these roles; in own mode, as a program comes over TCP."""
+    """Headers of a service account with these roles; in own mode, as a program connects over TCP."""
     digest = hashlib.sha256(f"plk_client-{name}_{SECRET_OF_ALL}".encode()).hexdigest()
     row = Application(name, name, f"client-{name}", digest)
     subject = subject_of("service-account", name)

@@ -1,4 +1,4 @@
-"""What another API publishes of its fields, and where the description of ours says something else of them."""
+"""Reads the fields that another API publishes, and finds where our description differs from them."""
 
 import json
 import re
@@ -19,13 +19,13 @@ class Field:
     kind: str  # a type of JSON, or `any`
     needed: bool = False
     null: bool = False
-    words: frozenset[str] = frozenset()  # of an enumeration; empty: it is none
+    words: frozenset[str] = frozenset()  # of an enumeration; empty if it is not one
     format: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is sent or answered in one call."""
+    """The fields that are sent or answered in one call."""
 
     operation: str  # `POST /api/v1/token`
     way: str
@@ -93,7 +93,7 @@ class Ours:
         }
 
     def differences(self, call: Call) -> Iterator[str]:
-        """`OPERATION > FIELD: what differs`. What is below a field that we have not is not told."""
+        """`OPERATION > FIELD: what differs`. Leaves out the fields below one that we do not have."""
         root = list(self._choices(self._schema(call)))
         lacking: list[str] = []
         for field in call.fields:
@@ -116,7 +116,7 @@ class Ours:
         return schema
 
     def _choices(self, schema: Described) -> Iterator[Described]:
-        """What a value may be: without references."""
+        """The schemas that a value may have, with references and anyOf resolved."""
         if "$ref" in schema:
             yield from self._choices(self._schemas[schema["$ref"].rpartition("/")[2]])
         elif "anyOf" in schema and "type" not in schema:
@@ -126,7 +126,7 @@ class Ours:
             yield schema
 
     def _at(self, root: list[Described], path: str) -> tuple[list[Described], bool]:
-        """(What it may be, whether it must be there); nothing: we have no such field."""
+        """(The schemas of that field, True if it is required); no schemas if we have no such field."""
         found, needed = root, False
         for part in re.findall(r"\[\]|\{\}|[^.\[\]{}]+", path):
             inner: list[Described] = []
@@ -150,7 +150,7 @@ def _unnamed(text: str) -> str:
 
 
 def calls_of(calls: Iterable[Call], method: str, path: str, way: str) -> list[Call]:
-    """Those that such a path may be of."""
+    """The calls whose operation matches this method and path."""
     return [
         call
         for call in calls
@@ -168,7 +168,7 @@ def _kinds(choices: Iterable[Described]) -> set[str]:
 
 
 def _words(choices: Iterable[Described]) -> frozenset[str] | None:
-    """None: there may be others."""
+    """The words of an enumeration; None if other values are allowed."""
     words: set[str] = set()
     for one in (it for it in choices if it.get("type") != "null"):
         if "enum" not in one and "const" not in one:
@@ -178,7 +178,7 @@ def _words(choices: Iterable[Described]) -> frozenset[str] | None:
 
 
 def _different(field: Field, found: list[Described], needed: bool, sent: bool) -> Iterator[str]:
-    """Of what is sent we must take all that they say, of what is answered they must know all that we say."""
+    """In a request we must accept all that they allow; in an answer we may send only what they declare."""
     if not found:
         yield "we have none"
         return
@@ -214,7 +214,7 @@ def _different(field: Field, found: list[Described], needed: bool, sent: bool) -
 
 
 def misfits(call: Call, answered: Any) -> Iterator[str]:
-    """The same differences of one answer."""
+    """The same differences, found in one actual answer."""
     for field in call.fields:
         for value in _values([answered], re.findall(r"\[\]|\{\}|[^.\[\]{}]+", field.path)):
             for said in _different(field, [_choice(value, field)], True, False):
@@ -233,7 +233,7 @@ def _values(found: list[Any], parts: list[str]) -> list[Any]:
 
 
 def _choice(value: Any, field: Field) -> Described:
-    """The narrowest schema of a value."""
+    """The narrowest schema that a value fits."""
     if isinstance(value, str):
         shape = {"type": "string", "format": "date-time" if is_moment(value) else ""}
         return {**shape, "enum": [value]} if value in field.words else shape
@@ -254,7 +254,7 @@ def is_moment(text: object) -> bool:
 
 
 def reasons(path: Path) -> dict[str, str]:
-    """By patterns of differences."""
+    """Pattern of known differences -> the reason for them."""
     found, reason = {}, ""
     for line in path.read_text("utf-8").splitlines():
         if line.startswith("-- "):

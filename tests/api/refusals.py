@@ -1,7 +1,7 @@
-"""What schemas allow and the server refuses all the same, with why a schema does not say it.
+"""The refusals of requests that the schemas allow, each with the reason why no schema can express it.
 
-The list is closed: whatever else is refused is a fault of the description. Each line has a request that the
-description allows and that is refused like that; one that is not refused any more, or not allowed, must go.
+The list is complete: any other refusal is a fault of the description. Each line has a request that the
+description allows and the server refuses that way; remove a line whose request is accepted or not allowed.
 """
 
 import re
@@ -19,7 +19,7 @@ ELSEWHERE = "a template, an environment or a default may say it"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    said: str  # of the message; * stands for anything
+    said: str  # the message; * stands for anything
     why: str
     method: str
     path: str
@@ -243,14 +243,14 @@ GONE = re.compile(
     r"No mail server is set\.",
     re.DOTALL,
 )
-"""Of answers 404: something is not there, or is of another kind."""
+"""Messages of answers 404: something does not exist, or is of another kind."""
 
 
 def unexplained(status: int, told: dict[str, Any]) -> str:
-    """Of a request that schemas allow: why it was refused, if a schema could have said so."""
+    """Why a request that the schemas allow was refused, if no listed reason explains it; else ""."""
     message = str(told.get("message", ""))
     if message == "Tasks listen on the ports of the server's own machine.":
-        return ""  # of a job that runs, by its engine
+        return ""  # the engine refuses it, for a job that runs
     if status == 400 and told.get("reason") == "bad-request":
         return "" if any(known.tells(message) for known in KNOWN) else message
     if status == 404:

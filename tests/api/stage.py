@@ -1,4 +1,4 @@
-"""A server's inside on a stage: real loop, real store, tasks in virtual time that follows the real one."""
+"""A server without its process: real loop, real store, tasks in virtual time that follows the real time."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from pliant.model.workload import AttemptId, Workload
 from pliant.store.folder import Word
 from tests.store.made import open_made
 
-_DESCRIBED: list[dict[str, Any]] = []  # once it was asked for
+_DESCRIBED: list[dict[str, Any]] = []  # filled at the first request
 
 TOKEN = "the-token-of-the-state-folder"
 SECRET = b"thirty-two bytes of a test secret"
@@ -48,14 +48,14 @@ def nodes(count: int = 1, gpus: int = 2, labels: tuple[tuple[str, str], ...] = (
 
 
 def described(describe: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The description of the API, the same of each stage: worked out once in a process, as it takes 2 s."""
+    """The description of the API, the same for each stage: computed once per process, as it takes 2 s."""
     if not _DESCRIBED:
         _DESCRIBED.append(describe())
     return _DESCRIBED[0]
 
 
 class Command:
-    """A command inside a task. `cat` gives back what it is sent, `sleep` waits, `false` ends with 1."""
+    """A command inside a task: `cat` returns its input, `sleep` waits, `false` exits with 1."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.argv = list(argv)
@@ -142,7 +142,7 @@ class StageEngine(VirtualEngine):
 
 
 class Typed:
-    """Keeps what is typed, and takes no more than three bytes at once."""
+    """Records the input; takes at most three bytes at once."""
 
     def __init__(self, engine: StageEngine, attempt: AttemptId) -> None:
         self._engine = engine
@@ -179,8 +179,8 @@ class Stage:
         self.service.bootstrap()
         cluster = Cluster(CLUSTER, created=clock.now(), version="1.2.3")
         self.loop.call(lambda draft: draft.put(cluster))
-        self.asked: list[object] = []  # what the API wanted of the process
-        self.frozen = threading.Event()  # set by a test: nothing happens to tasks meanwhile
+        self.asked: list[object] = []  # what the API asked of the process
+        self.frozen = threading.Event()  # while a test sets it, tasks do not advance
         self._over = threading.Event()
         self._mover = threading.Thread(target=self._move, daemon=True)
         self._mover.start()
@@ -219,7 +219,7 @@ class Stage:
         return app
 
     def _move(self) -> None:
-        """Virtual time keeps up with the clock."""
+        """Advances virtual time to the clock's."""
         while not self._over.wait(0.01):
             with self.engine.guard:
                 if self.frozen.is_set():
@@ -248,7 +248,7 @@ def stage(folder: Path, count: int = 1, gpus: int = 2, machines: Machines | None
 
 
 def until(true: Callable[[], object], seconds: float = 240) -> None:
-    """Poll until it holds."""
+    """Polls until it is true."""
     deadline = monotonic() + seconds
     while not true():
         assert monotonic() < deadline, "it did not come about in time"

@@ -250,7 +250,7 @@ def test_what_is_issued_is_good_for_nobody_else() -> None:
 
 
 def test_another_token_of_the_folder_ends_the_old_one_at_once(api: Api, tmp_path: Path) -> None:
-    """On both servers of a folder: with it ends what was issued for it, and what is of its own stays."""
+    """On both servers of a folder: tokens issued for the old one end; access keys and tokens of jobs stay."""
     folder = StateFolder(tmp_path / "folder")
     folder.prepare()
     app, beside = (api.stage.app(token=folder.word("token")) for _ in range(2))

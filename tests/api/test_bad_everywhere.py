@@ -1,6 +1,6 @@
-"""What nobody should send, to every route of the description: a documented 4xx, and nothing is changed.
+"""Bad input to every route of the description: the answer is a documented 4xx, and nothing changes.
 
-Every route and every field meets a third of what is bad, in turn; `make test-long` sends all of it.
+Every route and every field gets a third of the bad values, in turn; `make test-long` sends all of them.
 """
 
 import json
@@ -30,16 +30,16 @@ TEXTS = ("\x00", "a\u202eb", "\ud800", SQL)
 NAN = float("nan")
 NUMBERS = (-1, 10**30, NAN, "two")
 ALWAYS = ("\ud800", NAN, "two", 10**30, *DATES)
-"""What no field of its kind takes, whatever it is for."""
+"""Values that no field of that kind accepts."""
 
 NAMES = {"name", "email", "projectName", "departmentName", "labelKey", "user", "nodePool", "roleName"}
-"""Fields that name something: neither NUL nor what turns the order of letters is in a name."""
+"""Fields that hold names: a name contains neither NUL nor a character that changes text direction."""
 
 DATE = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
 def mutated(value: Any, key: str = "") -> Iterator[tuple[Any, bool]]:
-    """The same with one part of it made bad, and whether it has to be refused."""
+    """Copies with one part made bad, and whether each has to be refused."""
     if isinstance(value, dict):
         for name, part in value.items():
             for bad, refused in mutated(part, name):
@@ -58,7 +58,7 @@ def mutated(value: Any, key: str = "") -> Iterator[tuple[Any, bool]]:
 
 
 def kept(on: Stage) -> Any:
-    """All that the store has, but for what time alone changes."""
+    """All that the store has, without what changes as time passes."""
     saved = on.store.load()
     still = (Workload, Task, Attempt, Node, PastUse)
     rows = sorted(repr(row) for row in saved.rows if not isinstance(row, still))
@@ -68,8 +68,8 @@ def kept(on: Stage) -> Any:
 
 
 class Kept:
-    """What `kept` tells, worked out anew only when a table has changed other than that of the audit log, in
-    which each refusal is."""
+    """Caches `kept`: computes it again only when a table other than the audit log, which records refusals,
+    has changed."""
 
     def __init__(self, on: Stage) -> None:
         self._on = on
@@ -91,7 +91,7 @@ class Kept:
 
 
 class Everywhere:
-    """Every operation of the description that needs a token, about things that are there."""
+    """Every operation of the description that needs a token, with parameters that exist."""
 
     def __init__(self, made: Stage) -> None:
         self.ground = Ground(made)
@@ -99,7 +99,7 @@ class Everywhere:
         self.http = TestClient(self.ground.app, headers=OWNER)
         self.wrong: list[str] = []
         self.count = 0
-        self._before: Any = None  # what was kept after the last call; None: it is to be asked
+        self._before: Any = None  # what was kept after the last call; None: unknown
         self.operations = [
             (method, path, operation)
             for path, item in self.ground.app.openapi()["paths"].items()
@@ -126,7 +126,7 @@ class Everywhere:
             wanted,
             403,
             404,
-        ):  # who may not, or what is over
+        ):  # no permission, or the workload has ended
             self.wrong.append(f"{shown}, not {wanted}")
         elif refused and not 400 <= answer.status_code < 500:
             self.wrong.append(f"{shown}: taken")
@@ -159,19 +159,19 @@ def body_of(operation: Any) -> Any:
 
 
 def closed(schema: Any, whole: Any) -> bool:
-    """Whether an object of this schema may have no other members."""
+    """True if an object of this schema may have no other members."""
     while "$ref" in schema:
         schema = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema.get("type") == "object" and schema.get("additionalProperties") is False
 
 
 def part(of: list[Any], turn: int, whole: bool) -> list[Any]:
-    """All, or every third and at least one; who asks with the next `turn` gets others."""
+    """All, or every third but at least one; the next `turn` gets others."""
     return of if whole else of[turn % 3 :: 3] or of[:1]
 
 
 def sweep(test: Any) -> Any:
-    """Twice: with a part for each turn, and with all."""
+    """Runs a test twice: with a third of the values for each turn, and with all."""
     whole = [pytest.param(False, id="a third"), pytest.param(True, id="all", marks=pytest.mark.long)]
     return pytest.mark.slow(pytest.mark.timeout(900)(pytest.mark.parametrize("whole", whole)(test)))
 
@@ -231,7 +231,7 @@ PARAMETERS: dict[str, Callable[[str, set[str]], bool]] = {
     "dryRun=perhaps": lambda method, names: method != "get",
     "colour=red": lambda method, names: True,
 }
-"""A query, and whether a route of that method with these parameters has to refuse it."""
+"""Query -> whether a route with that method and these parameters has to refuse it."""
 
 
 @sweep

@@ -1,4 +1,4 @@
-"""What nobody should send: a documented 4xx that names the field, if there is one; nothing is changed."""
+"""Bad input: the answer is a documented 4xx that names the field, if there is one; nothing changes."""
 
 import json
 from typing import Any

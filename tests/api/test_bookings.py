@@ -1,4 +1,4 @@
-"""Bookings over the API: made, listed, deleted; who may; what others are told."""
+"""Bookings over the API: making, listing and deleting them; who may; what others see."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

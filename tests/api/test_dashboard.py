@@ -12,7 +12,7 @@ from tests.api.conftest import Api
 BOARD = Path(__file__).parents[2] / "docs" / "guide" / "grafana.json"
 WORD = re.compile(r"pliant_[a-z_]+")
 SHAPES = ("pliant_gpu_share_used_bytes", "pliant_gpu_share_limit_bytes", "pliant_project_past_use_gpu_hours")
-"""Without shares of GPUs, and without past use, these have a name in the scrape and no line."""
+"""Metrics that a scrape names but gives no sample of if there are no GPU parts and no past use."""
 
 
 def queries(board: Any) -> list[tuple[str, str]]:
@@ -22,7 +22,7 @@ def queries(board: Any) -> list[tuple[str, str]]:
 
 
 def exported(text: str) -> dict[str, set[str]]:
-    """Labels by the name of a metric."""
+    """Metric name -> its labels."""
     found: dict[str, set[str]] = {line.split()[2]: set() for line in text.splitlines() if "# TYPE" in line}
     for line in text.splitlines():
         if not line.startswith("#"):

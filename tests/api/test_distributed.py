@@ -100,7 +100,7 @@ def test_groups(api: Api, spec: dict[str, Any], top: dict[str, Any], expected: d
 
 
 def test_a_master_of_its_own(api: Api) -> None:
-    """What it does not say is as for the workers, but its command goes with no arguments of theirs."""
+    """It inherits unset fields from the workers, but not their arguments if it has a command of its own."""
     env = [{"name": "A", "value": "1"}]
     spec = {"command": "train", "args": "--fast", "environmentVariables": env, "workingDir": "/tmp"}
     made = post(api, spec, masterSpec={"command": "lead 'the way'", "image": "other"})

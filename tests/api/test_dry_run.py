@@ -1,4 +1,4 @@
-"""dryRun=true on every write: nothing is changed; a refusal as always, or the scheduler's verdict."""
+"""dryRun=true on every write: nothing changes; the answer is the usual refusal or the scheduler's verdict."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ QUOTA_1 = [{"nodePool": {"name": "default"}, "gpu": {"deserved": 1}}]
 
 
 def everything(api: Api) -> Any:
-    """All that people set: what only time changes is left out."""
+    """All that people set, without what changes as time passes."""
     saved = api.stage.store.load()
     rows = sorted(repr(row) for row in saved.rows if isinstance(row, SET_BY_PEOPLE))
     wanted = sorted((row.id, row.desired, row.priority) for row in saved.of(Workload))

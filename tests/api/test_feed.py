@@ -88,7 +88,7 @@ def test_a_source_that_breaks_ends_the_stream(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_source_whose_loop_ends_before_it_has_taken_the_last_chunk() -> None:
-    """A server that ends: its loop is closed with the chunk among what it would do next."""
+    """The server ends: its event loop closes while the chunk is still queued in it."""
     loop = asyncio.new_event_loop()
     queue: asyncio.Queue[bytes | None] = asyncio.Queue()
     handing = threading.Thread(target=_wait, args=(queue.put(None), loop), daemon=True)

@@ -1,4 +1,4 @@
-"""A page of another site that points its own name here is answered nothing."""
+"""A page of another site that resolves its own name to this server (DNS rebinding) gets no answer."""
 
 import pytest
 

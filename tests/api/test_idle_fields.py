@@ -1,4 +1,4 @@
-"""Fields that do nothing because of what else is said: they are taken, and the answer names them."""
+"""Fields that have no effect because of other fields: they are accepted, and the answer names them."""
 
 from typing import Any
 

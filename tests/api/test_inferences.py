@@ -1,4 +1,4 @@
-"""Inferences that are changed: while they are suspended, with what is not named as it was."""
+"""Changes of inferences: while they are suspended; unnamed fields keep their values."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_it_starts_as_it_was_changed_and_keeps_the_rest(api: Api) -> None:
 
 
 def test_a_replica_that_comes_back_goes_on_counting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt starts at most once, also if its replica was gone meanwhile."""
+    """An attempt starts at most once, even if its replica was removed and came back."""
     ordered: list[AttemptId] = []
     start = api.stage.engine.start
     monkeypatch.setattr(api.stage.engine, "start", lambda it: ordered.append(it.attempt) or start(it))

@@ -1,4 +1,4 @@
-"""What jobs are told and say, over HTTP."""
+"""The HTTP API that jobs use: what they are told and what they report."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from tests.api.stage import SECRET, until
 
 
 class Job:
-    """One attempt that speaks for itself."""
+    """Sends requests as one attempt."""
 
     def __init__(self, api: Api, workload: str, attempt: int = 1) -> None:
         self.base = f"/api/v1/attempts/{workload}/task-0/{attempt}"
@@ -56,7 +56,7 @@ def test_a_job_that_can_is_resized_live_and_hears_of_it_at_once(api: Api, wide: 
     listener = threading.Thread(target=lambda: heard.append(job.told(before["version"], wait=20)))
     listener.start()
     with api.stage.engine.guard:
-        api.stage.frozen.set()  # it does not leave its GPU before the listener has heard that it is to
+        api.stage.frozen.set()  # it keeps its GPU until the listener has heard of the order
     other = api.submit("other")["workloadId"]
     listener.join(60)
     api.stage.frozen.clear()

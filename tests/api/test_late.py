@@ -1,4 +1,4 @@
-"""A route is worked out when it is first asked for, and answers what FastAPI's own would."""
+"""A route is built at its first request, and answers as FastAPI's own route would."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""GET /workloads/load: what is measured of each workload, and null where nothing is."""
+"""GET /workloads/load: what is measured of each workload; null where nothing is measured."""
 
 from pliant.control.ports import GpuLoad, Load, TaskLoad
 from pliant.engines.virtual.engine import VirtualEngine

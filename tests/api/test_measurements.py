@@ -1,4 +1,4 @@
-"""What was measured over time, as it is asked for."""
+"""Measurements over time, as the API answers them."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ CLUSTER_PATH = f"/api/v1/clusters/{CLUSTER}/metrics"
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A node of two GPUs; `whole` holds one, `half` half of the other; one minute was measured of them."""
+    """A node of two GPUs: `whole` holds one, `half` half of the other; one minute of both is measured."""
     owner = {"Authorization": f"Bearer {TOKEN}"}
     patch = pytest.MonkeyPatch()
     with (
@@ -49,7 +49,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def asked(api: Api, path: str, *names: str, status: int = 200, **more: Any) -> dict[str, Any]:
-    """By name of the metric: its last value; `missing` beside them."""
+    """Metric name -> its last value; `missing` beside them."""
     now = api.stage.clock.now()
     params = {"metricType": names, "start": at(now - 60_000), "end": at(now + 60_000), **more}
     told = api.call("GET", path, status, params=params)
@@ -222,7 +222,7 @@ def test_the_means_of_parts_of_a_time() -> None:
 
 
 class At:
-    """A clock that stands where it is put."""
+    """A clock that shows the time that it was given."""
 
     def __init__(self, ms: int) -> None:
         self.ms = ms
@@ -234,7 +234,7 @@ class At:
 def test_minutes_become_quarters_of_an_hour_and_both_are_forgotten(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those of a server that ended before it had averaged them."""
+    """Also those that an earlier server did not average before it ended."""
     store, service = api.stage.store, api.stage.service
     series, seen = service.series, (service.load(), service.uses())
     clock = At(api.stage.clock.now() // QUARTER * QUARTER)

@@ -1,4 +1,4 @@
-"""Paths and spellings of older documents: what still works, and what is said of the rest."""
+"""Paths and spellings of older documents: what still works, and what the answer says about the rest."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ def test_endpoints_beside_urls(api: Api) -> None:
 
 
 class TwoBoards:
-    """A service of which every second look at the board shows that there is no workload any more."""
+    """A service whose board shows no workload at every second read."""
 
     def __init__(self, full: Board, empty: Board) -> None:
         self.boards = (full, empty)
@@ -111,7 +111,7 @@ class TwoBoards:
 
 
 def test_an_answer_is_made_from_one_board(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A workload may go between two looks: then it is not found, which is no mistake of the server."""
+    """A workload may go between two reads: the answer is then "not found", not a server error."""
     empty = api.stage.service.board
     identity = api.submit("here")["workloadId"]
     api.running(identity)

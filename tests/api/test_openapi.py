@@ -1,4 +1,4 @@
-"""The description of the API: whole, and true for whatever somebody sends."""
+"""The description of the API is complete, and true of the answer to any request."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ EXAMPLES = 1
 """Calls of each operation; `make test-long` sends fifty and more."""
 
 PARTS = 2
-"""Of all operations: a process for each."""
+"""Parts of all operations: one process for each."""
 
 PARTS_OF_MANY = 4
 """Where each operation is called fifty times and more."""
@@ -53,7 +53,7 @@ def test_the_description_is_valid_and_whole(quiet: Api) -> None:
 
 
 def test_every_route_is_served_as_it_is(quiet: Api) -> None:
-    """FastAPI makes each route of an included router anew at the first request, half a second."""
+    """FastAPI would rebuild each route of an included router at the first request, in half a second."""
     served = {id(route) for route in quiet.http.app.routes}  # type: ignore[attr-defined]
     assert {id(route) for router in ROUTERS for route in router.routes} <= served
 
@@ -97,7 +97,7 @@ def test_nothing_that_can_be_sent_breaks_the_server(tmp_path: Path, part: int) -
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(PARTS_OF_MANY))
 def test_twenty_minutes_of_calls_break_nothing(tmp_path: Path, part: int) -> None:
-    """Of all parts together, and fifty calls of each operation at least."""
+    """Twenty minutes for all parts together, with at least fifty calls of each operation."""
     from tests.api.calls import sent_by_another
 
     seconds = MINUTES * 60 / PARTS_OF_MANY
@@ -112,7 +112,7 @@ def test_twenty_minutes_of_calls_break_nothing(tmp_path: Path, part: int) -> Non
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known.said)
 def test_a_reason_for_which_what_schemas_allow_is_refused(ground: Ground, known: Known) -> None:
-    """Once the description says it, or the server takes it, it has no place in the list."""
+    """A reason must leave the list once the description expresses it or the server accepts the request."""
     path, _, query = known.path.partition("?")
     described = ground.app.openapi()
     with TestClient(ground.app, headers=OWNER) as http:
@@ -132,7 +132,7 @@ def test_a_reason_for_which_what_schemas_allow_is_refused(ground: Ground, known:
 
 
 def test_links_lead_to_whatever_is_about_one_thing(quiet: Api) -> None:
-    """And each takes something that the example of its answer has."""
+    """Each link takes a value that the example of its answer contains."""
     paths = quiet.get("/openapi.json")["paths"]
     linked, operations = set(), set()
     for path, item in paths.items():
@@ -178,7 +178,7 @@ def test_every_schema_has_an_example_that_it_allows(quiet: Api) -> None:
 
 
 def test_the_example_of_each_body_is_understood(ground: Ground) -> None:
-    """It is taken, or what it names is not there."""
+    """It is accepted, or refused because something that it names does not exist."""
     refused: list[str] = []
     paths = ground.app.openapi()["paths"]
     with TestClient(ground.app, headers=OWNER) as http:
@@ -186,9 +186,9 @@ def test_the_example_of_each_body_is_understood(ground: Ground) -> None:
             for method, operation in item.items():
                 body = operation.get("requestBody", {}).get("content", {}).get("application/json")
                 if body is None or "security" not in operation or path == "/api/v1/me/password":
-                    continue  # who asks here has no password
+                    continue  # the caller here has no password
                 if path.endswith("/exec/port"):
-                    continue  # is refused once the job runs: it listens on this machine itself
+                    continue  # refused once the job runs: its tasks listen on this machine itself
                 real = ground.real(path)
                 at = re.sub(r"\{(\w+)\}", lambda found, real=real: str(real.get(found[1], "trainings")), path)
                 got = http.request(method, at, json=body["example"])

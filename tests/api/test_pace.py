@@ -99,7 +99,7 @@ def test_one_identity_has_so_many_requests_in_a_second_and_is_told_when_to_come_
     assert answers[-1].headers["Retry-After"] == "1"
     assert "bot sends more than 1 requests in a second" in answers[-1].json()["message"]
     api.call("GET", "/api/v1/whoami", headers=other)
-    for _ in range(3 * BURST):  # who has the state folder is never shut out
+    for _ in range(3 * BURST):  # the owner of the state folder is never limited
         api.get("/api/v1/whoami")
     api.call("PUT", "/api/v1/security/settings/request-rate", json={"value": "off"})
     api.call("GET", "/api/v1/whoami", headers=bot)

@@ -1,4 +1,4 @@
-"""Policies: what they set, what they refuse and who says so, which of them wins; the preview."""
+"""Policies: what they set, what they refuse and in whose name, which of them wins; the preview."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def test_defaults_are_filled_in(api: Api) -> None:
 
 
 def test_which_one_wins(api: Api) -> None:
-    """Of defaults and plain rules the nearest, of rules about compute and security the farthest."""
+    """The nearest policy wins for defaults and plain rules, the farthest for compute and security rules."""
     put(
         api,
         TENANT,

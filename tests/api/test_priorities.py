@@ -1,4 +1,4 @@
-"""Priority classes: made, applied together, used and taken away; what pods of ElasticDL are called."""
+"""Priority classes: made, applied together, used and removed; the class names of ElasticDL's pods."""
 
 from typing import Any
 

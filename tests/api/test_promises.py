@@ -1,4 +1,4 @@
-"""Quotas beyond the machines: marked for readers, refused where a setting says so, named by `why`."""
+"""Quotas above the machines' size: marked for readers, refused if a setting says so, named by `why`."""
 
 from typing import Any
 

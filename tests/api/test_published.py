@@ -1,4 +1,4 @@
-"""What the description says of each field, beside what another API publishes of it."""
+"""Compares our description of each field with what another API publishes about it."""
 
 from pathlib import Path
 

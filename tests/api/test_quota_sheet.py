@@ -1,4 +1,4 @@
-"""Changes of quotas: only if nobody changed them meanwhile, and several at once or none."""
+"""Changes of quotas: refused if they changed since they were read; several are made all or none."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

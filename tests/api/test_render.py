@@ -1,4 +1,4 @@
-"""Words and numbers of the wire, from views made by hand."""
+"""Words and numbers on the wire, rendered from views made by hand."""
 
 from dataclasses import replace
 from typing import Any

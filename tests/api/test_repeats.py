@@ -53,7 +53,7 @@ def test_the_same_key_makes_one(
 
 LATER = "2999-01-01T00:00:00Z"
 READ = "made, and read again"
-"""Its answer is what GET says by then."""
+"""A repeated request is answered with what GET returns at that time."""
 
 MADE: dict[str, tuple[Any, str]] = {
     PROJECTS: ({"name": "team"}, READ),
@@ -107,18 +107,18 @@ MADE: dict[str, tuple[Any, str]] = {
     "/api/v1/notifications/test": ({}, ""),
     "/api/v1/access-keys/$KEY/secret": ({}, ""),
 }
-"""Every POST that makes something which a second one would make again."""
+"""Every POST that a repeated call would carry out a second time."""
 
 
 AGAIN = re.compile(
     r"/(suspend|resume|cancel|cordon|uncordon|drain|drains|logout|batch|batch-create|batch-patch|restore|input"
     r"|resize|preview|what-if|email|workloads|enable|disable)$"
 )
-"""Ends of paths whose POST finds done what was done: a second one changes nothing more."""
+"""Ends of paths whose POST is idempotent: a second call changes nothing more."""
 
 
 def test_each_post_that_takes_a_key_is_of_one_kind(quiet: Api) -> None:
-    """`signal` sends before it is recorded; `me/password` is the last of those that keep their answer."""
+    """`others`: `signal` sends before it is recorded; `me/password` is the last one that keeps its answer."""
     others = {"/api/v1/workloads/{identity}/signal", "/api/v1/me/password"}
     made = {re.sub(r"\$\w+", "{key}", path) for path in MADE}
     made |= {path.replace("trainings", kind) for path in made for kind in KINDS if "templates" in path}
@@ -132,7 +132,7 @@ def test_each_post_that_takes_a_key_is_of_one_kind(quiet: Api) -> None:
 def test_the_answer_is_in_the_transaction_of_the_change(
     api: Api, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the server was killed once the change was on disk."""
+    """As if the server were killed right after the change was on disk."""
     known: dict[str, str] = {}
     text = f"{path} {MADE[path][0]}"
     if "$BOT" in text:

@@ -1,4 +1,4 @@
-"""Roles that an administrator makes of permission sets: what they let do, where, and how they end."""
+"""Roles that an administrator makes of permission sets: what they allow, where, and how they end."""
 
 from collections import Counter
 from typing import Any
@@ -118,7 +118,7 @@ def test_changes_act_on_the_next_request_and_a_role_in_use_is_disabled_first(
     api.call("DELETE", f"{MADE}/{role}", 204)
     api.call("GET", f"{RULES}/{rule}", 404)
     api.call("GET", f"{MADE}/{role}", 404)
-    assert make(api, "Looks", "workloadsReadAccess")["id"] > role  # none gets it again
+    assert make(api, "Looks", "workloadsReadAccess")["id"] > role  # ids are not reused
     records = [record for _, record in api.stage.service.audited(0, 2**60) if record.entity == "Role"]
     done = Counter(record.action for record in records if record.status == 0)
     assert done == {"create": 2, "update": 4, "delete": 1}
@@ -153,7 +153,7 @@ def test_names_and_sets_that_cannot_be(api: Api) -> None:
 
 
 def test_nobody_makes_a_role_that_may_do_more_than_they_may(api: Api, bot: dict[str, str]) -> None:
-    """Whoever may write roles could else give more to the role that they have."""
+    """Otherwise an account that may write roles could extend the role that it has."""
     own = make(api, "Roles", "rolesEditAccess", "accessRulesEditAccess")
     bind(api, "bot", own["id"])
     make(api, "Small", "usersReadAccess", headers=bot)

@@ -1,4 +1,4 @@
-"""The route table: each line is called in its order, and its answer has the members that it should have."""
+"""Calls each line of the route table in order; each answer has the members that the line names."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def lines() -> Iterator[tuple[int, list[str]]]:
 
 
 def members(found: Any, path: str) -> list[Any]:
-    """All that a path leads to; raises LookupError if something on it is not there."""
+    """The values at a path; raises LookupError if a member on the path is missing."""
     head, _, rest = path.partition(".")
     name, entries = head.removesuffix("[]"), head.endswith("[]")
     if name:
@@ -46,7 +46,7 @@ KINDS = {"string": str, "integer": int, "number": int | float, "boolean": bool, 
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a value is of a JSON type; `string?` may also be null."""
+    """True if a value is of a JSON type; `string?` may also be null."""
     if value is None:
         return kind.endswith("?")
     return isinstance(value, KINDS[kind.rstrip("?")]) and (kind == "boolean" or not isinstance(value, bool))
@@ -65,7 +65,7 @@ def filled(text: str, known: dict[str, str]) -> str:
 
 
 def misfit(http: TestClient, method: str, path: str, status: int, told: Any) -> str:
-    """What of an answer is not as it is described, or not as it is published and for no known reason."""
+    """How an answer differs from our description, or from the published one without a known reason; or ""."""
     path = path.partition("?")[0]
     described = http.app.openapi()  # type: ignore[attr-defined]
     answered = operation_of(described, method, path)["responses"][str(status)]
@@ -79,7 +79,7 @@ def misfit(http: TestClient, method: str, path: str, status: int, told: Any) -> 
 
 
 def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
-    """What is not as the line says; empty if nothing."""
+    """How the call differs from the line; "" if it does not."""
     _, call, state, body, *rest = [*cells, "", ""]
     method, path = filled(call, known).split(" ", 1)
     sent: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
     elif content[:1] in ("{", "["):
         sent = {"content": content, "headers": {"Content-Type": "application/json"}}
         described = http.app.openapi()  # type: ignore[attr-defined]
-        spelled = path.endswith("/token")  # there case does not matter, which no schema says
+        spelled = path.endswith("/token")  # case does not matter there, which no schema can express
         if (
             state[0] == "2"
             and not spelled
@@ -173,7 +173,7 @@ def test_every_route_of_the_table(table: Api) -> None:
 
 
 def test_what_is_missing_is_counted() -> None:
-    """Whoever takes one away changes its line, and this."""
+    """A change that serves one of them must change its line and this number."""
     missing = [cells[1] for _, cells in lines() if cells[2] == "missing"]
     assert not missing
 

@@ -1,4 +1,4 @@
-"""Settings, topologies, labels and taints, the history of what is no workload, and past use."""
+"""Settings, topologies, labels and taints, history of things other than workloads, and past use."""
 
 from typing import Any
 

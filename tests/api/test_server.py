@@ -1,4 +1,4 @@
-"""What the server says of itself, and what only its operator asks for."""
+"""What the server reports about itself, and the requests that only its operator makes."""
 
 import inspect
 import re
@@ -96,7 +96,7 @@ def test_metrics(api: Api) -> None:
 
 
 def test_the_labels_of_metrics_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest projects, and pods beyond a number, are one line together; sums stay right."""
+    """The newest projects, and pods above a number, share one line; the sums stay right."""
     monkeypatch.setattr(metrics, "MOST_PROJECTS", 2)
     monkeypatch.setattr(metrics, "MOST_SHARES", 1)
     for name in ("a", "b", "c"):
@@ -122,7 +122,7 @@ def test_the_labels_of_metrics_are_bounded(api: Api, monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_blocks_the_event_loop() -> None:
-    """Handlers run in threads, but for those that only look something up or wait without blocking."""
+    """Handlers run in threads, except those that only look something up or wait without blocking."""
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     assert len(routes) > 60
     on_the_loop = {route.name for route in routes if inspect.iscoroutinefunction(route.endpoint)}
@@ -140,7 +140,7 @@ def test_nothing_blocks_the_event_loop() -> None:
         "token_by_form",
         "token_of_a_realm",
         "list_by_post",
-        "create_training",  # these four are checked in a thread, and wait for the disk without one
+        "create_training",  # these four check in a thread, and wait for the disk without one
         "create_workspace",
         "create_distributed",
         "create_inference",
@@ -151,7 +151,7 @@ def test_nothing_blocks_the_event_loop() -> None:
 
 
 def test_no_class_is_a_validator() -> None:
-    """From Python 3.12 on pydantic cannot read the signature of an enum: the server did not start there."""
+    """From Python 3.12 on, pydantic cannot read an enum's signature: the server did not start there."""
     where = Path(pliant.__file__).parent
     found = {
         path.name: match

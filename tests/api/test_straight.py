@@ -1,4 +1,4 @@
-"""The short way to a handler gives the answers of the long one."""
+"""The fast path to a handler gives the same answers as FastAPI's path."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def both(on_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TestClient, TestClient]]:
-    """A client that is answered by the short way where there is one, and one that never is."""
+    """A client that uses the fast path where there is one, and one that never does."""
     with TestClient(on_stage.app()) as short:
         assert short.get("/healthz").status_code == 200
         monkeypatch.setattr(straight, "find", lambda routes, method, path: None)

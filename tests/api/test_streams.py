@@ -24,7 +24,7 @@ from tests.api.stage import TOKEN, Command, Stage, until
 
 @contextmanager
 def served(on: Stage) -> Iterator[Client]:
-    """Over a socket; ends with all its streams closed."""
+    """Serves over a socket; at the end all streams are closed."""
     app = on.app(closing=lambda: server.should_exit)
     config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
@@ -53,7 +53,7 @@ def feeds() -> int:
 
 
 def talks(api: Api, output: str = "one\ntwo\nthree\n", seconds: str | None = None) -> str:
-    """A running workload that has logged this."""
+    """A running workload that has logged this text."""
     env = [{"name": "TEST_OUTPUT", "value": output}]
     if seconds is not None:
         env.append({"name": "PLIANT_VIRTUAL_SECONDS", "value": seconds})
@@ -86,7 +86,7 @@ def test_followed_logs_end_with_the_attempt(api: Api, client: Client) -> None:
     identity = talks(api)
     lines = client.logs(identity, follow=True).lines()
     assert list(islice(lines, 3)) == ["one", "two", "three"]
-    until(lambda: feeds() == 1)  # those of answers before may just be ending
+    until(lambda: feeds() == 1)  # streams of earlier answers may still be ending
     api.call("POST", f"/api/v1/workloads/trainings/{identity}/suspend", 202)
     assert list(lines) == []
     until(lambda: feeds() == 0)
@@ -94,7 +94,7 @@ def test_followed_logs_end_with_the_attempt(api: Api, client: Client) -> None:
 
 def test_a_reader_that_leaves_ends_the_work_behind_it(api: Api, client: Client) -> None:
     identity = talks(api)
-    until(lambda: feeds() == 0)  # those of the tests before it are ending
+    until(lambda: feeds() == 0)  # streams of earlier tests may still be ending
     stream = client.logs(identity, follow=True)
     assert next(iter(stream))
     until(lambda: feeds() == 1)
@@ -146,7 +146,7 @@ def test_a_command_with_input_and_a_screen(api: Api, client: Client) -> None:
 
 
 def test_what_is_typed_goes_to_the_attempt_that_it_is_for(api: Api, client: Client) -> None:
-    """An attempt that has ended meanwhile gets nothing, and no other one gets it in its place."""
+    """If the attempt has ended meanwhile, nobody gets the input, not even the next attempt."""
     identity = talks(api)
     with closing(client.input(identity, "task-0", 1)) as first:
         assert (first.send(b"hello"), first.send(b"lo", end=True)) == (3, 3)
@@ -311,7 +311,7 @@ def raw(client: Client, last: str = "") -> Any:
 
 @pytest.mark.parametrize("last", ["7-1", "1-999999", "nonsense"])
 def test_an_unknown_place_means_everything_anew(api: Api, client: Client, last: str) -> None:
-    """A server that was started anew counts from the beginning: its client must not wait for old numbers."""
+    """A restarted server counts from the beginning: its client must not wait for old numbers."""
     api.submit("a", gpus=None)
     with raw(client, last) as stream:
         lines = (line for line in stream.lines() if line.startswith("event: "))
@@ -338,7 +338,7 @@ def test_watchers_that_leave_leave_nothing(api: Api, client: Client) -> None:
 
 
 def test_streams_end_with_the_server(api: Api) -> None:
-    """Otherwise it could only cut them off, after a wait."""
+    """Otherwise the server would wait, and then cut them off."""
     identity = talks(api)
     with served(api.stage) as client:
         log = client.logs(identity, follow=True)

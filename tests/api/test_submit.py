@@ -538,7 +538,7 @@ def test_many_at_once_with_one_key_make_one_workload(api: Api) -> None:
     assert api.get("/api/v1/workloads/count") == {"count": 1}
 
 
-# -- only asking ------------------------------------------------------------------------------------
+# -- dry runs ---------------------------------------------------------------------------------------
 
 
 def rehearse(api: Api, gpus: float, project: str = "default", **spec: Any) -> Any:
@@ -562,7 +562,7 @@ def test_a_dry_run_that_would_start(api: Api) -> None:
     [place] = found["placements"]
     assert (place["node"], place["gpu"], place["gpus"]) == ("node-0", 2.0, ["GPU-0-0", "GPU-0-1"])
     assert found["disrupted"] == []
-    assert rehearse(api, 2, elastic=True)["reason"]["code"] == "placed"  # not why it then grows
+    assert rehearse(api, 2, elastic=True)["reason"]["code"] == "placed"  # not the reason why it grows later
 
 
 def test_a_dry_run_that_would_wait_or_never_run(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What people held, as JSON and as a table; limits of each, set, told and refused."""
+"""What people held, as JSON and as a table; limits per person: set, shown and enforced."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Where work may run, as it is asked for and as it is told again; what cannot be is refused in a sentence."""
+"""Where work may run: as requested and as shown again; the impossible is refused with a sentence."""
 
 from typing import Any
 

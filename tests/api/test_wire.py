@@ -1,4 +1,4 @@
-"""The types of the wire: each is written once, answers are of them, and they bound what is taken."""
+"""The types on the wire: each is defined once; answers have these types, and they bound what is accepted."""
 
 from typing import Any, get_type_hints
 

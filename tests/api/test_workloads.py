@@ -1,4 +1,4 @@
-"""Workloads as clients see them, from submission to what is remembered of them."""
+"""Workloads as clients see them, from submission to their history."""
 
 from typing import Any
 
@@ -220,7 +220,7 @@ def test_what_is_deleted_is_remembered(api: Api) -> None:
 def test_where_its_files_are_is_told_also_if_they_move_at_once(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a workload that has ended are in the trash before the answer is written."""
+    """The files of a workload that has ended are in the trash before the answer is written."""
 
     def leaves(engine: VirtualEngine, workload: Workload) -> Kept | None:
         there = workload.desired is not Desired.DELETED

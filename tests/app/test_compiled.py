@@ -1,4 +1,4 @@
-"""Which core is loaded: compiled, plain, or plain because the compiled one does not fit."""
+"""Which core is loaded: compiled, plain, or plain because the compiled one does not fit this machine."""
 
 import importlib.machinery
 import json
@@ -85,7 +85,7 @@ def test_the_simulator_runs_where_a_compiled_part_does_not_fit(unfit: Path, tmp_
 
 
 def test_a_record_is_decided_again_where_a_compiled_part_does_not_fit(unfit: Path, tmp_path: Path) -> None:
-    """As `pliant replay` runs it: as a file, with a core that is found by PYTHONPATH."""
+    """Runs as `pliant replay` does: a file, with a core that is found by PYTHONPATH."""
     stage = Stage(tmp_path, "1x2")
     ring = stage.loop.recorder = Ring(tmp_path / "replay")
     stage.loop.state.rebuilt = True

@@ -1,4 +1,4 @@
-"""A server that is told no port takes the one that it had, as long as nobody else has it."""
+"""A server without a given port takes the one that it had before, unless another program has it."""
 
 import socket
 from pathlib import Path
@@ -15,7 +15,7 @@ def port_of(before: int) -> int:
 
 
 def test_the_port_of_the_last_server_is_taken_again() -> None:
-    for _ in range(20):  # a port that was let go may be somebody else's by now
+    for _ in range(20):  # another program may have taken a released port
         port = port_of(0)
         if port_of(port) == port:
             return

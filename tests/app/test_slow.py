@@ -1,4 +1,4 @@
-"""Requests that are begun and never finished do not keep their connections."""
+"""The server closes connections whose requests are begun and never finished."""
 
 import contextlib
 import socket
@@ -40,7 +40,7 @@ def _served() -> Iterator[tuple[str, int]]:
 
 
 def _answer(client: socket.socket, until: bytes = b"\0") -> bytes:
-    """All that comes until the server closes the connection, or up to these bytes."""
+    """What the server sends until these bytes come or it closes the connection."""
     client.settimeout(60)
     found = b""
     while not found.endswith(until) and (piece := client.recv(65536)):
@@ -90,7 +90,7 @@ def test_nor_is_the_second_one_of_a_connection(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_head_that_does_not_end_is_not_kept(endless: bytes) -> None:
     with _served() as place, socket.create_connection(place) as client:
-        found = b"HTTP/1.1 400 "  # unless it was reset: the server closes before it has read all
+        found = b"HTTP/1.1 400 "  # empty after a reset: the server closes before it has read all
         with contextlib.suppress(ConnectionError):
             client.sendall(endless)
             found = _answer(client)
@@ -117,7 +117,7 @@ def test_what_can_be_read_in_two_ways_is_not_read(wrong: bytes) -> None:
 
 
 def test_a_client_does_not_choose_from_where_it_seems_to_come() -> None:
-    """Not even one on this machine: the audit names the source."""
+    """Not even a client on this machine: the audit log names the real source."""
     with _served() as place, socket.create_connection(place) as client:
         client.sendall(WHOLE.replace(b"localhost\r\n", b"localhost\r\nX-Forwarded-For: 203.0.113.9\r\n"))
         assert b"\r\nfrom: 127.0.0.1\r\n" in _answer(client, b"\r\n\r\n0")

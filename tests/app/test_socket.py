@@ -1,4 +1,4 @@
-"""The Unix socket of a state folder: who is at the other end is the kernel's word."""
+"""The Unix socket of a state folder: the kernel tells the server who is at the other end."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def ask(port: int) -> object:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """A server that says what it was sent, at a path that is longer than a socket's address may be."""
+    """A server that echoes peer and token, at a path longer than a socket's address may be."""
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     thread.start()
     (folder / "port").write_text(str(tcp.getsockname()[1]))
     yield folder / "sock"
-    ask(tcp.getsockname()[1])  # by now it has accepted who came before
+    ask(tcp.getsockname()[1])  # so it has accepted all earlier connections
     deadline = time.monotonic() + 120
     while server.server_state.connections and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -86,7 +86,7 @@ def test_a_server_that_is_gone(path: Path, tmp_path: Path) -> None:
     left.close()
     with pytest.raises(Unreachable, match="No server answers"):
         Client("http://127.0.0.1:1", socket=str(tmp_path / "left")).version()
-    listen(tmp_path / "left").close()  # what a dead server left is replaced
+    listen(tmp_path / "left").close()  # replaces the socket of a dead server
 
 
 def test_another_user_is_told_whose_server_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A server that stands by goes on looking for the lead, whatever happens to it."""
+"""A standby server keeps trying to take the lead, whatever fails."""
 
 import os
 import socket
@@ -68,7 +68,7 @@ def test_a_replica_that_could_not_take_the_lead_once_takes_it_later(
 def test_a_reader_that_the_store_keeps_waiting_does_not_keep_a_server_from_leading(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lead by then: without this nobody would."""
+    """It holds the lead by then: otherwise no server would lead."""
     machines = Machines(Timeline(0), nodes())
     follower = Follower(store, store, VirtualEngine(machines), SteadyClock(), Inline())
     follower.open()

@@ -1,4 +1,4 @@
-"""TLS at the server's door: whose certificate answers, who is believed, and what cannot be used."""
+"""TLS of the server: which certificate it shows, which ones clients trust, what it refuses to use."""
 
 import contextlib
 import datetime as dt
@@ -33,7 +33,7 @@ Serve = Callable[..., tuple[int, Path]]
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says what it was sent."""
+    """An application that returns what it was sent."""
     request = Request(scope, receive)
     said = {
         "scheme": request.url.scheme,
@@ -81,7 +81,7 @@ def own(tmp_path: Path) -> Certificates:
 def certificate(
     folder: Path, names: Sequence[str], *, days: int = 30, password: bytes | None = None
 ) -> tuple[Path, Path]:
-    """A certificate that signs itself, as its owner may bring one, and its key."""
+    """A self-signed certificate, as an owner may bring one, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "brought")])
     end = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
@@ -102,7 +102,7 @@ def certificate(
 
 
 def shown(port: int, name: str | None) -> bytes:
-    """The certificate of the server for those who ask for that name; None: for an address."""
+    """The certificate that the server shows for that name; None: for a client that connects by address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
@@ -139,7 +139,7 @@ def test_curl_and_our_client_believe_the_local_authority(own: Certificates, serv
 
 
 def test_tls_where_http_was_imported_without_it(own: Certificates, serve: Serve) -> None:
-    """As commands do that begin at the Unix socket and go on by the URL."""
+    """As in commands that begin at the Unix socket and continue over the URL."""
     port, _ = serve(own)
     script = (
         "from pliant.cli.session import client_for\n"
@@ -153,7 +153,7 @@ def test_tls_where_http_was_imported_without_it(own: Certificates, serve: Serve)
 
 def test_nothing_is_sent_to_a_server_that_is_not_believed(own: Certificates, serve: Serve) -> None:
     port, _ = serve(own)
-    asking = Transport(f"https://127.0.0.1:{port}", "word")  # by the authorities of the system
+    asking = Transport(f"https://127.0.0.1:{port}", "word")  # trusts the system's authorities
     with pytest.raises(Unreachable, match=r"not trusted.*No token was sent") as caught:
         asking.call("GET", "/")
     assert "--ca FILE" in caught.value.details

@@ -1,4 +1,4 @@
-"""Each benchmark runs, in a tiny form whose numbers mean nothing, and leaves nothing behind."""
+"""Each benchmark runs, at a tiny size whose numbers mean nothing, and leaves nothing behind."""
 
 import os
 import re
@@ -11,11 +11,11 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 RESULT = re.compile(r"\S.* -?\d+\.\d\d (ms|s|MB|%|/s) .*\d+\.\d\d  \S")
 ROWS = {"drain": 13, "idle": 7, "listing": 4, "load": 8, "shares": 2, "submit": 5, "supervisor": 3}
-"""Benchmarks that need a private place -> results that they print at least."""
+"""Benchmark that needs a private folder -> the results that it prints at least."""
 
 
 def run(name: str, folder: Path, *words: str, seconds: float = 250) -> str:
-    """What it printed."""
+    """Runs a benchmark; returns what it printed."""
     done = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py", "--tiny", *words],
         env={**os.environ, "TMPDIR": str(folder)},
@@ -31,7 +31,7 @@ def run(name: str, folder: Path, *words: str, seconds: float = 250) -> str:
 
 
 def carriers(folder: Path) -> list[str]:
-    """Processes that were started over this folder and live."""
+    """Live processes that were started over this folder."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -73,7 +73,7 @@ def test_growth_is_printed_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_elastic_jobs_beside_gangs(tmp_path: Path) -> None:
-    """Minutes on a busy machine: eight processes import torch, twice."""
+    """Takes minutes on a busy machine: eight processes import torch, twice."""
     lines = run("elastic_jobs", tmp_path, seconds=500).splitlines()
     assert sum(RESULT.match(line) is not None for line in lines) == 4, "\n".join(lines)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")] == []

@@ -1,4 +1,4 @@
-"""A real account that a test makes and that goes with it, and work that is done as its user."""
+"""Makes a real account for a test, removed at its end, and runs work as that user."""
 
 import grp
 import os
@@ -15,21 +15,21 @@ from tests.house.gaps import gap
 
 @dataclass
 class Child:
-    """A process of ours that became another user. What it writes to its pipe is what a test reads."""
+    """A child process that became another user; the test reads what it writes to its pipe."""
 
     pid: int
     pipe: int
     said: bytes = field(default=b"")
 
     def until(self, mark: bytes) -> None:
-        """Read until it has said that."""
+        """Reads until the child has written that."""
         while mark not in self.said:
             piece = os.read(self.pipe, 65536)
             assert piece, f"it ended after {self.said!r}"
             self.said += piece
 
     def end(self) -> bytes:
-        """Kill it; all that it said."""
+        """Kills it; returns all that it wrote."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self.pid = 0
@@ -41,7 +41,7 @@ class Child:
 
 @contextmanager
 def account(name: str) -> Iterator[pwd.struct_passwd]:
-    """A user of this machine, by a name that no other test has."""
+    """Makes a user of this machine with a name that no other test uses."""
     if os.geteuid() != 0:
         gap("no root", "run the tests as root: they make accounts")
     own = f"pl{os.getpid()}{name}"[:31]
@@ -55,9 +55,9 @@ def account(name: str) -> Iterator[pwd.struct_passwd]:
 
 @contextmanager
 def acting(user: pwd.struct_passwd, work: Callable[[int], None]) -> Iterator[Child]:
-    """`work` in a process of that user, given the pipe to write to; killed at the end."""
+    """Runs `work(pipe)` in a process of that user; killed at the end."""
     reads, writes = os.pipe()
-    with warnings.catch_warnings():  # a newer Python warns of other threads, as the test runner has them
+    with warnings.catch_warnings():  # newer Pythons warn of forks beside threads; the test runner has some
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:

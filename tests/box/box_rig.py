@@ -1,6 +1,6 @@
-"""A warden as its unit starts it, with Unix accounts, folders and control groups that go away again.
+"""A warden as its unit starts it, with Unix accounts, folders and control groups that are removed again.
 
-What a crash of a test leaves is found by its name at the next start and removed: all names begin with
+The next start removes what a crashed test left, found by name: all names begin with
 `plt`.
 """
 
@@ -35,7 +35,7 @@ from pliant.engines.local.launch.warden import (
 from pliant.model.workload import AttemptId
 from tests.house import waiting
 
-SECONDS = 900.0 if os.environ.get("PLIANT_GUEST") else waiting.SECONDS  # one that qemu computes is slow
+SECONDS = 900.0 if os.environ.get("PLIANT_GUEST") else waiting.SECONDS  # a guest that qemu emulates is slow
 WARDEN = NATIVE.with_name("pliant-warden")
 CAPABILITIES = "setuid,setgid,setpcap,kill,sys_admin,chown,sys_resource,audit_write,sys_ptrace,sys_chroot"
 PYTHON = next(p for p in ("/usr/bin/python3", os.path.realpath(sys.executable)) if os.path.exists(p))
@@ -59,9 +59,9 @@ def trees():
 
 
 def accounts(*command, gone=False):
-    """One change of the account files at a time: their tools give up on a lock that others hold.
+    """Runs one change of the account files at a time: their tools give up if another one holds the lock.
 
-    `gone`: somebody else may have removed it meanwhile.
+    `gone`: another process may have removed the account meanwhile.
     """
     with open("/run/plt-accounts", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,12 +70,12 @@ def accounts(*command, gone=False):
 
 
 def group_file(pattern):
-    """The one file of that name; only below it is looked, for groups of other tests come and go."""
+    """The one file that matches; does not walk other folders, as groups of other tests come and go."""
     return next(file for tree in trees() for file in tree.glob(pattern))
 
 
 def members(name):
-    """Pids in any group below one of that name."""
+    """Pids in the group of that name and in all groups below it."""
     found = set()
     for tree in trees():
         for folder, _, files in os.walk(tree / name):  # groups may go away meanwhile
@@ -111,7 +111,7 @@ class Box:
         self.alice = self.account("a", groups=(self.make_group("g"),))
         self.bob = self.account("b")
         self.write_config()
-        for tree in trees():  # as systemd delegates them to pliant-jobs.service
+        for tree in trees():  # as systemd delegates to pliant-jobs.service
             (tree / self.tag).mkdir()
 
     def make_group(self, letter):
@@ -146,7 +146,7 @@ class Box:
     # ---- the warden ----
 
     view: Sequence[str] = ()
-    """Words before the warden's own, for another view of the machine's files."""
+    """Words before the warden's command, to give it another view of the machine's files."""
 
     def start(self) -> None:
         log = os.open(self.base / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
@@ -174,7 +174,7 @@ class Box:
         return (self.base / "journal").read_text()
 
     def refused(self, verb: Verb, **words) -> str:
-        """The errno's name and the sentence of an order that is refused; the journal has it as well."""
+        """The errno's name and the message of a refused order; the journal has the message, too."""
         before = len(self.journal())
         try:
             self.ask(verb, **words)
@@ -206,7 +206,7 @@ class Box:
         return AttemptId(f"w-{self.number}", "worker-0", 1)
 
     def ask(self, verb: Verb, **words):
-        """As the server's account: the kernel notes who connects."""
+        """Sends an order as the server's account: the kernel tells the warden who connects."""
         os.seteuid(self.server.uid)
         try:
             return self.warden.ask(verb, words.pop("epoch", self.epoch), **words)
@@ -246,7 +246,7 @@ class Box:
 
 
 def sweep(tag: str) -> None:
-    """End and remove everything of that name, whoever left it."""
+    """Ends and removes everything of that name, whichever test left it."""
     for _ in range(1200):
         left = members(tag) - {os.getpid()}
         for pid in left:
@@ -272,7 +272,7 @@ def sweep(tag: str) -> None:
 
 
 def sweep_the_dead() -> None:
-    """What tests left behind whose process is gone."""
+    """Sweeps what tests left whose process is gone."""
     for folder in Path("/run").glob("plt*"):
         digits = "".join(iter_digits(folder.name[3:]))
         if digits and not Path(f"/proc/{digits}").exists():

@@ -1,4 +1,4 @@
-"""One warden for a module, and nothing of it left, also after a crash."""
+"""One warden for each module; nothing of it is left, even after a crash."""
 
 import os
 
@@ -30,6 +30,6 @@ def box(request):
 
 @pytest.fixture(autouse=True)
 def nothing_left(box):
-    """Every job of a test ends with it."""
+    """Ends every job of a test with the test."""
     yield
     box.end_all()

@@ -1,4 +1,4 @@
-"""Every defence of a shared machine, the words that are it, and the test that fails without them.
+"""Every defence of a shared machine, the source text that implements it, and the test that fails without it.
 
 `docs/reference/security.md` shows the table; `test_defences.py` keeps it true.
 """
@@ -466,7 +466,7 @@ DEFENCES = (
 
 
 def table() -> str:
-    """As the page shows it."""
+    """The table as the page shows it."""
     rows = ["| attack | defence that was taken out | test that failed then |", "|---|---|---|"]
     for one in DEFENCES:
         rows.append(f"| {one.attack} | {one.taken_out} | `{one.test}` |")

@@ -1,4 +1,4 @@
-"""The shared server over a box: as its own account, reached by real accounts with the command line."""
+"""The shared server over a box: runs as its own account; real accounts use it by the command line."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 NEEDED = sorted(
     {Path(part or ".").resolve() for part in (sys.base_prefix, sys.prefix, REPOSITORY, *sys.path)}
 )
-"""What an account needs that is to run this Python."""
+"""The folders that an account must read to run this Python and Pliant."""
 
 
 def closed(place: Path) -> bool:
@@ -24,10 +24,10 @@ def closed(place: Path) -> bool:
 
 
 def opened() -> list[str]:
-    """Words before a command that let it read Python and Pliant where they lie in a folder of root's own.
+    """Words before a command that let it read Python and Pliant in a folder that only root may enter.
 
-    In a view of files of its own, that folder is covered by an empty one with nothing in it but what is
-    needed: a build machine's Python is in /root, which no account of a test may enter.
+    In a mount namespace of its own, that folder is covered by one that has only what is needed: a build
+    machine's Python is in /root, which no account of a test may enter.
     """
     covered = {part for place in NEEDED for part in place.parents if closed(part)}
     covered = {part for part in covered if not covered & set(part.parents)}
@@ -51,7 +51,7 @@ OPENED = opened()
 
 
 def acting(owner, *argv, env=None):
-    """A command that ends, as that account, with nothing of our environment."""
+    """Runs a command as that account, without our environment, and waits for its end."""
     return subprocess.run(
         [*OPENED, "setpriv", "--reuid", str(owner.uid), "--regid", str(group_of(owner)), "--init-groups",
          *argv],
@@ -67,7 +67,7 @@ def group_of(owner) -> int:
 class ServedBox(Box):
     """A warden and a server over it, with simulated cards."""
 
-    view = OPENED  # jobs run this Python, too
+    view = OPENED  # jobs run this Python as well
     console = 0  # port of the web pages; 0: none
 
     def __init__(self, tag: str) -> None:
@@ -84,7 +84,7 @@ class ServedBox(Box):
             os.chown(folder, self.server.uid, -1)
 
     def serve(self, *more, halt="") -> None:
-        """Start the server and wait until it answers. `halt`: the point at which it kills itself."""
+        """Starts the server and waits until it answers. `halt`: the point at which it kills itself."""
         log = os.open(self.base / "serve.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         settings = self.base / "config.yaml"
         settings.write_text(
@@ -118,7 +118,7 @@ class ServedBox(Box):
         return (self.base / "serve.log").read_text() + (log.read_text() if log.exists() else "")
 
     def cut(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.serving.kill()
         self.serving.wait()
 
@@ -127,7 +127,7 @@ class ServedBox(Box):
         return type(self.server)(0, "root")
 
     def cli(self, owner, *words, env=None):
-        """The command line as that account, which has nothing but the socket's path."""
+        """Runs the command line as that account, which is given only the socket's path."""
         home = {"HOME": str(self.base / "nowhere"), "PLIANT_CONFIG": str(self.base / "no" / "config.json")}
         env = {"PLIANT_SOCKET": str(self.socket), "PLIANT_ETC": str(self.base), **home, **(env or {})}
         return acting(owner, sys.executable, "-m", "pliant.cli", *words, env=env)
@@ -138,7 +138,7 @@ class ServedBox(Box):
         return done.stdout
 
     def ask(self, uid, method, path, body=None, *, token="") -> tuple[int, dict | str]:
-        """Status and answer of one request over the socket, of a process of that uid."""
+        """Status and answer of one request over the socket from a process of that uid."""
 
         def send(pipe):
             with socket.socket(socket.AF_UNIX) as made:
@@ -157,26 +157,26 @@ class ServedBox(Box):
             child.until(b"\0")
             said = json.loads(child.said.split(b"\0")[0])
         text = said["body"]
-        return said["status"], json.loads(text) if text.startswith("{") else text  # else a log
+        return said["status"], json.loads(text) if text.startswith("{") else text  # otherwise a log
 
     def entry(self, who):
-        """Of the password file, or one that is not in it."""
+        """A made-up entry of the password file for an account or a uid."""
         uid = getattr(who, "uid", who)
         return pwd.struct_passwd(("", "", uid, uid, "", "", ""))
 
     def allow(self, owner, role=5) -> None:
-        """By the number of the role; 5: AI practitioner."""
+        """Grants a role by number; 5: AI practitioner."""
         project = self.ask(0, "GET", "/api/v1/org-unit/projects")[1]["projects"][0]["id"]
         rule = {"subjectType": "unix", "subjectId": owner.name, "roleId": role, "scopeType": "project"}
         status, said = self.ask(0, "POST", "/api/v1/authorization/access-rules", rule | {"scopeId": project})
         assert status in (200, 201, 202), said
 
     def job(self, owner, name) -> str:
-        """Its id."""
+        """Submits a job; returns its id."""
         return self.row(owner, name)["id"]
 
     def log(self, owner, job) -> bytes:
-        """What its owner may read of it by now."""
+        """What its owner can read of the log now."""
         status, said = self.ask(owner.uid, "GET", f"/api/v1/workloads/{job}/logs")
         return said.encode() if status == 200 else b""
 

@@ -1,4 +1,4 @@
-"""What administrators of a shared machine meet: people who leave, empty groups, roles on what is gone."""
+"""Shared machines: people leave, groups are empty, roles name deleted projects."""
 
 import grp
 import os
@@ -63,7 +63,7 @@ def project_of(box, name):
 
 
 def ended_and_does_not_come_back(box, owner, job):
-    """An administrator suspends it, and somebody resumes it: there is nobody that it could run as."""
+    """A suspended and resumed job stays stopped: the account that it would run as does not exist."""
     for verb in ("suspend", "resume"):
         status, said = box.ask(0, "POST", f"{JOBS}/trainings/{job}/{verb}")
         assert status == 202, said
@@ -75,7 +75,7 @@ def ended_and_does_not_come_back(box, owner, job):
 
 
 def test_who_left_keeps_nothing_and_who_gets_the_number_inherits_nothing(box):
-    """The job runs on until an administrator ends it: its files are hers, and nobody is asked to clean up."""
+    """The job of a removed account runs until an administrator ends it; its files stay with the uid."""
     anna = box.account("x")
     box.allow(anna)
     job = runs(box, anna, "left-behind")
@@ -120,7 +120,7 @@ def test_a_job_of_who_left_does_not_start_again(box):
 
 
 def test_a_group_without_members_gives_nothing_until_it_has_some(box):
-    """Who asks is a new account each time: what groups somebody is in is looked up once a minute."""
+    """Uses a new account each time: the server looks up an account's groups once a minute."""
     empty, project = box.make_group("e"), project_of(box, "empty-team")
     before, member, after = (box.account(letter) for letter in "vwu")
     status, said = grant(box, "unix-group", empty, project)
@@ -170,7 +170,7 @@ def test_the_last_administrator_is_removed_and_root_is_there(box):
 
 @contextmanager
 def in_groups(name, count):
-    """An account in so many groups: written at once, for the tool takes a second for twenty."""
+    """Makes an account in so many groups; writes the file directly, as the tool takes a second for twenty."""
     file = Path("/etc/group")
     lines = "".join(f"{name}{number}:x:{2_000_000 + number}:{name}\n" for number in range(count))
     with open("/run/plt-accounts", "w") as lock:
@@ -245,7 +245,7 @@ runuser -u "${TAG}z" -- "$@" logs once
 
 
 def test_a_machine_without_systemd():
-    """What `box install` says is what starts it. Account, files and folders are seen here alone."""
+    """The commands that `box install` prints start it. Only this test sees the account, files and folders."""
     requirements()
     tag = f"plt{os.getpid()}wo"
     try:

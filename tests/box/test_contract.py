@@ -1,4 +1,4 @@
-"""The local engine keeps the contract also where tasks run as a user, started by the warden."""
+"""The local engine also keeps the contract if the warden starts its tasks as a user."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ def box():
 
 
 class BoxRig(LocalRig):
-    """Tasks are alice's; what they note, she can write."""
+    """A rig whose tasks run as alice; she can write the files in which they note things."""
 
     def __init__(self, box, folder: Path) -> None:
         self.box = box
@@ -46,12 +46,12 @@ class BoxRig(LocalRig):
         return LocalEngine(self.state, self.machine, launcher=launcher, **self.options)
 
     def alive(self, attempt):
-        """Also while its supervisor lives, which is in no group of a task."""
+        """True if the task or its supervisor lives; the supervisor is in no group of a task."""
         if self.pids(attempt):
             return True
         try:
             pid = self.supervisor_of(attempt)
-        except (FileNotFoundError, ValueError):  # it has not said who it is
+        except (FileNotFoundError, ValueError):  # it has not written its pid
             return False
         return pid in members(f"{self.box.tag}/supervisors")
 
@@ -105,7 +105,7 @@ class BoxRig(LocalRig):
 
 @pytest.fixture
 def rig(box):
-    folder = Path(tempfile.mkdtemp(prefix="rig-", dir=box.base))  # /tmp is another one inside
+    folder = Path(tempfile.mkdtemp(prefix="rig-", dir=box.base))  # inside, /tmp is another folder
     folder.chmod(0o755)
     rig = BoxRig(box, folder)
     rig.open()
@@ -118,7 +118,7 @@ class TestContract(EngineContract):
 
 
 def test_who_takes_the_environment_of_an_attempt_is_none_of_it(rig):
-    """Bob's process says that it is alice's: it is not counted and not ended."""
+    """Bob's process carries the environment of alice's attempt: it is neither counted nor ended."""
     rig.run(A, rig.forever())
     text = Path(f"/proc/{rig.main(A)}/environ").read_bytes()
     env = dict(word.split(b"=", 1) for word in text.split(b"\0") if word)

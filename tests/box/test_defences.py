@@ -1,4 +1,4 @@
-"""The page of defences is what is held, and each of its tests fails once its defence is taken out."""
+"""The page of defences lists defences.py, and each test fails once its defence is taken out."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def test_a_defence_is_where_it_is_said_to_be(one):
 
 
 def without(one, folder):
-    """A file of the product as it is without that defence, and which one it takes the place of."""
+    """(A product file without that defence, the file that it replaces)."""
     text = (REPOSITORY / one.file).read_text(encoding="utf-8").replace(one.old, one.new)
     if not one.file.startswith("native/"):
         made = folder / Path(one.file).name
@@ -60,7 +60,7 @@ def run(view, test):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("one", DEFENCES, ids=lambda one: one.taken_out)
 def test_its_test_fails_without_it(one, tmp_path):
-    """The changed file covers the real one in a view of files of its own; nothing else sees it."""
+    """The changed file covers the real one in a mount namespace of its own; nothing else sees it."""
     requirements()
     made, real = without(one, tmp_path)
     made.chmod(real.stat().st_mode & 0o777)

@@ -1,4 +1,4 @@
-"""What this machine lacks, in a guest that has it: systemd as the first process, control groups of the second
+"""Tests in a guest with what this machine lacks: systemd as the first process, control groups of the second
 version with their controllers, an NFS server with root_squash.
 
 The first test boots the guest and runs the others there.
@@ -37,7 +37,7 @@ def guest():
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """Whatever it is, it goes with the guest."""
+    """Removes nothing: all of it goes with the guest."""
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def pliant(*words, who=""):
 @pytest.fixture(scope="module")
 def installed(guest):
     """Everything as an administrator sets it up, and an account with a role."""
-    for part in Path(sys.base_prefix).parents:  # Python may be in a folder of root's own
+    for part in Path(sys.base_prefix).parents:  # only root may enter Python's folder on some machines
         part.chmod(part.stat().st_mode | 0o555)
     drop = Path("/etc/systemd/system/pliant.service.d/python.conf")
     drop.parent.mkdir(parents=True)
@@ -132,7 +132,7 @@ def test_units_are_killed_restarted_and_upgraded_under_jobs_that_live(installed)
     run("systemctl", "daemon-reload")
     run("systemctl", "stop", *SERVERS)
     assert (members(mine), limit.read_text()) == (before, was)
-    runs("lives")  # who connects to the socket starts both
+    runs("lives")  # the first connection to the socket starts both
     os.replace("/usr/local/lib/pliant/pliant-supervise", "/usr/local/lib/pliant/pliant-warden")
     assert "pliant-warden" in pliant("box", "install")
     run("systemctl", "restart", *SERVERS)
@@ -144,7 +144,7 @@ def test_units_are_killed_restarted_and_upgraded_under_jobs_that_live(installed)
 
 @inside
 def test_a_hog_ends_with_all_that_is_in_its_group(installed):
-    """Memory is held by control groups of the second version: of parent and child, none is left."""
+    """A control group of the second version limits memory: parent and child both end."""
     who = installed.pw_name
     fill = "b = bytearray(1 << 30); b[::4096] = b'x' * len(b[::4096])"
     hog = f"import os, time\nif os.fork() == 0: {fill}\ntime.sleep(1e6)"
@@ -165,7 +165,7 @@ def test_the_red_button(installed):
 
 @inside
 def test_a_home_on_a_server_that_trusts_no_root():
-    """Alice's folder is hers alone, and root of this machine is nobody there."""
+    """Only alice may enter her folder, and the server maps root of this machine to nobody."""
     box = Box("nfs")
     try:
         box.make()

@@ -1,7 +1,7 @@
-"""SIGKILL of each part that has rights, at every call to the kernel that it makes on the way.
+"""SIGKILL of each privileged part at every system call that it makes.
 
-There are no points to name in a program that has root: it is traced, and killed as it enters its n-th call,
-for every n. The real engine gave the order, and its word about the attempt is held against the kernel's.
+A program that runs as root has no named points: the test traces it and kills it as it enters its n-th call,
+for every n. The real engine gives the order; what it reports of the attempt must agree with the kernel.
 PLIANT_SEED chooses which calls `make test` takes.
 """
 
@@ -32,7 +32,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 LIBC.ptrace.restype = ctypes.c_long
 CONT, DETACH, SYSCALL, EVENT, SEIZE, INTERRUPT = 7, 17, 24, 0x4201, 0x4206, 0x4207
-CALLS, FORKS = 1, 2 | 4 | 8  # options: calls are told from signals; who is forked is traced, too
+CALLS, FORKS = 1, 2 | 4 | 8  # options: tell calls from signals; trace forked children as well
 CALL, FORKED, STOPPED = signal.SIGTRAP | 0x80, (1, 2, 3), 128
 WALL = 0x40000000
 AGAIN = AttemptId(A.workload, A.task, 2)
@@ -45,20 +45,20 @@ def trace(request, pid, data=0):
 
 
 class Traced:
-    """`pid` is another one after `child`. Of one thread alone."""
+    """A traced process of one thread. `child` changes `pid`."""
 
     def __init__(self, pid):
         self.pid, self.stopped = pid, False
         trace(SEIZE, pid, CALLS | FORKS)
 
     def stop(self):
-        """Of one that runs: it goes on at the next order."""
+        """Stops a running process; the next order continues it."""
         trace(INTERRUPT, self.pid)
         assert self.wait() is not None, "it has ended"
         self.stopped = True
 
     def wait(self, done=lambda: False):
-        """(signal, event) at which it stopped; None: it has ended, or is `done`."""
+        """Waits for (signal, event) at which it stops; None if it has ended or `done()`."""
         deadline = time.monotonic() + SECONDS
         while True:
             try:
@@ -73,14 +73,14 @@ class Traced:
             time.sleep(0.0005)
 
     def newborn(self):
-        """Who was forked, stopped as well; the parent is at its fork."""
+        """Pid of the child, which is stopped as well; the parent must be stopped at its fork."""
         told = ctypes.c_ulong()
         trace(EVENT, self.pid, ctypes.addressof(told))
         pid, _ = os.waitpid(told.value, WALL)
         return pid
 
     def child(self, number=1):
-        """Go on as its child of that number; it itself and the others are let go."""
+        """Traces its child of that number instead; detaches from the parent and from the other children."""
         while True:
             if self.stopped:
                 trace(CONT, self.pid)
@@ -98,13 +98,13 @@ class Traced:
             trace(DETACH, pid)
 
     def killed_at(self, number, done):
-        """Whether it came to its call of that number, and was killed as it entered it."""
+        """True if it reached its call of that number; it was then killed as it entered it."""
         stops, given = 0, 0
         while True:
             trace(SYSCALL, self.pid, given)
             seen, given = self.wait(done), 0
             if seen is None:
-                with suppress(OSError):  # it waits, or has ended
+                with suppress(OSError):  # it sleeps, or has ended
                     trace(INTERRUPT, self.pid)
                     self.wait()
                     trace(DETACH, self.pid)
@@ -125,7 +125,7 @@ class Traced:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_stopped(rig):  # noqa: F811
-    """A test that failed may leave the warden traced."""
+    """Restarts a warden that a failed test left traced."""
     yield
     if "TracerPid:\t0\n" not in Path(f"/proc/{rig.box.process.pid}/status").read_text():
         rig.box.kill()
@@ -140,7 +140,7 @@ def capabilities(pid):
 
 
 def no_rights_are_left(it):
-    """Tasks have none, supervisors may signal, and the warden and its orders are in no group."""
+    """Tasks have no capability, supervisors only CAP_KILL; the warden and its orders are in no group."""
     for name, most in ((f"user-{it.box.alice.uid}", 0), ("supervisors", 1 << 5)):
         for pid in members(f"{it.box.tag}/{name}"):
             with suppress(FileNotFoundError, ProcessLookupError):
@@ -153,7 +153,7 @@ def nothing_lives(it):
 
 
 def settled(it):
-    """The engine has said of A that it runs or has ended; what it says is true, and the next attempt runs."""
+    """The engine reports A as running or ended, the report is true, and the next attempt runs."""
     it.until(lambda: it.started(A) or it.ends(A), "the engine says what became of it")
     it.until(lambda: it.begun(A) or it.ends(A), "what is said to run does, or was killed before it began")
     if not it.ends(A):
@@ -174,7 +174,7 @@ def settled(it):
 
 
 def renewed(it):
-    """As if nothing had been: the next round has attempts of the same names."""
+    """Resets the rig: the next round uses the same names of attempts."""
     it.clean()
     again = it.state.with_name(f"state-{time.monotonic_ns()}")
     again.mkdir()
@@ -185,12 +185,12 @@ def renewed(it):
 
 START_PARTS = {"the order": 1, "the supervisor": 2, "the task": 3}
 EVERY = 17
-"""In `make test` only so many-th a call, counted from one that the seed chooses."""
+"""`make test` kills only at every 17th call, counted from one that the seed chooses."""
 WAYS = [pytest.param(EVERY, id="some calls"), pytest.param(1, id="every call", marks=pytest.mark.long)]
 
 
 def sweep(it, part, every, least, once):
-    """`once` plays a round and says whether the call of that number was reached; at least so many are."""
+    """`once` plays a round and returns True if the call of that number was reached; at least `least` are."""
     seed = seed_or(20261127)
     first = random.Random(f"{seed}{part}").randint(1, every)
     number = first
@@ -222,7 +222,7 @@ def test_a_start(rig, part, every):  # noqa: F811
 
 @pytest.mark.parametrize("every", WAYS)
 def test_the_warden_itself(rig, every):  # noqa: F811
-    """Its loop, which only forks: what it has forked lives on."""
+    """The warden's loop, which only forks: what it has forked lives on."""
 
     def once(number):
         traced = Traced(rig.box.process.pid)
@@ -240,7 +240,7 @@ def test_the_warden_itself(rig, every):  # noqa: F811
 @pytest.mark.parametrize("every", WAYS)
 @pytest.mark.parametrize(("order", "fork"), [("the look", 1), ("the end", 2)])
 def test_an_end(rig, order, fork, every):  # noqa: F811
-    """What the engine asks once the supervisor has gone: who lives, and that nobody does."""
+    """The engine's orders after the supervisor's end: list what lives, and end it."""
 
     def once(number):
         rig.run(A, rig.forever())
@@ -269,7 +269,7 @@ def resized(it):
 
 
 def opens(it, device):
-    """Whether a command inside the job can."""
+    """True if a command inside the job can open the device."""
     inside = SimpleNamespace(id=A, owner=it.box.alice)
     status, _ = it.box.execute(inside, ["sh", "-c", f": < {device}"])
     return status == 0
@@ -277,7 +277,7 @@ def opens(it, device):
 
 @pytest.mark.parametrize("every", WAYS)
 def test_other_limits(rig, every):  # noqa: F811
-    """Between two calls each limit is the old one or the new one, and the job has lost no wall."""
+    """Between two calls each limit is the old or the new one, and the job stays behind all its walls."""
 
     def once(number):
         rig.run(A, rig.forever())
@@ -285,7 +285,7 @@ def test_other_limits(rig, every):  # noqa: F811
         place = f"{rig.box.tag}/user-*/{A.workload}.*/pids.max"
         limit = group_file(place)
         new = limit.read_text()
-        limit.write_text("77")  # as if it had been started with that
+        limit.write_text("77")  # as if the job had been started with it
         assert opens(rig, "/dev/null") and not opens(rig, "/dev/full")
         traced = Traced(rig.box.process.pid)
         rig.engine.resize(Resize(A, rig.place(0, 1), 10, "decision-3", rig.epoch))
@@ -309,7 +309,7 @@ def forget(it, errors):
 
 @pytest.mark.parametrize("every", WAYS)
 def test_the_end_of_a_workloads_folders(rig, every):  # noqa: F811
-    """What is left of them goes with the next order; what a link there names stays."""
+    """The next order removes what is left of them; the target of a link there stays."""
     kept = rig.box.base / "kept"
     kept.mkdir(exist_ok=True)
     (kept / "file").touch()
@@ -337,7 +337,7 @@ def test_the_end_of_a_workloads_folders(rig, every):  # noqa: F811
         there = traced.killed_at(number, done.is_set)
         asking.join()
         assert (kept / "file").exists()
-        while errors:  # as the next server does
+        while errors:  # as the next server repeats the order
             del errors[:]
             forget(rig, errors)
         assert not any(folder.exists() for folder in folders)
@@ -348,12 +348,12 @@ def test_the_end_of_a_workloads_folders(rig, every):  # noqa: F811
 
 
 def run_inside(it, sessions):
-    with suppress(OSError):  # the order was killed before it said anything
+    with suppress(OSError):  # the order was killed before it answered
         sessions.append(it.engine.exec(A, ["sleep", "100000"], tty=False, stdin=False, rows=0, columns=0))
 
 
 def commands(pids):
-    """Those of them that have become the command."""
+    """Those of these processes that have become the command."""
     for pid in pids:
         with suppress(OSError):
             if b"100000" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -363,14 +363,14 @@ def commands(pids):
 @pytest.mark.parametrize("every", WAYS)
 @pytest.mark.parametrize("part", ["the order", "the command"])
 def test_a_command_inside_a_job(rig, part, every):  # noqa: F811
-    """The order that waits for it, and the command on its way down from root."""
+    """Kills the order that waits for the command, and the command itself while it drops root's rights."""
 
     def once(number):
         rig.run(A, rig.forever())
         before = rig.pids(A)
         sessions = []
         traced = Traced(rig.box.process.pid)
-        asking = threading.Thread(target=run_inside, args=(rig, sessions))  # this one traces
+        asking = threading.Thread(target=run_inside, args=(rig, sessions))  # the main thread traces
         asking.start()
         traced.child()
         if part == "the command":

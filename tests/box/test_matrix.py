@@ -1,4 +1,4 @@
-"""The permission matrix of matrix.txt, called route by route, by nine real accounts, over both transports."""
+"""Calls every route of the permission matrix (matrix.txt) as nine real accounts, over both transports."""
 
 import hashlib
 import http.client
@@ -31,7 +31,7 @@ from tests.box.box_rig import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 LETTERS = "sdperavwn"
-"""Of the nine accounts, in the order of the table's columns."""
+"""Letters of the nine accounts, in the order of the table's columns."""
 
 KINDS = {it.value.lower() + ("" if it is Kind.DISTRIBUTED else "s"): it for it in Kind}
 SECRET_OF_ALL = "7" * 43
@@ -70,7 +70,7 @@ def test_the_table_names_every_route_once_and_its_right():
 
 
 class House:
-    """An application in this process, with a department and a project of ours, and others that are theirs."""
+    """An application in this process with two departments that have one project each: ours and theirs."""
 
     def __init__(self, made, socket_path, port, people) -> None:
         self.stage, self.socket, self.port, self.people = made, socket_path, port, people
@@ -108,7 +108,7 @@ class House:
         return Place(above.id, project.id)
 
     def submit(self, whose, place, person) -> None:
-        """One of each kind, suspended: nothing of it is ever started."""
+        """Adds one suspended workload of each kind; none is ever started."""
         for kind in Kind:
             name = f"{whose}-{kind.value.lower()}"
             owner = Owner(subject_of("unix", person.pw_name), person.pw_uid, person.pw_name)
@@ -123,7 +123,7 @@ class House:
             self.jobs[whose, kind] = name
 
     def objects(self, row: Row, letter: str) -> list[dict[str, str]]:
-        """What the path's words are, for each object that the table has an answer for."""
+        """The values of the path's parameters, for each object that the table has an answer for."""
         filled = {"realm": "any", "kind": "trainings", "name": "nothing", "key": "nothing"}
         filled |= {
             "identity": "nothing",
@@ -143,7 +143,7 @@ class House:
         return [filled]
 
     def calls(self, letter: str) -> list[tuple[str, str, str]]:
-        """(method, path, body) of all that the table names, as that account asks it."""
+        """(method, path, body) of every call of the table, as that account sends it."""
         return [
             (row.method, _tried(row.method, row.path.format_map(words)), "" if row.method == "GET" else "{}")
             for row in TABLE
@@ -152,14 +152,14 @@ class House:
 
 
 def _tried(method: str, path: str) -> str:
-    """A change is tried and not made, but where it cannot be: an empty body changes nothing there."""
+    """Adds dryRun to a change; routes that do not take it are sent an empty body, which changes nothing."""
     once = ("/exec", "/server/", "/attempts/", "/trash/", "/token", "/what-if", "/preview", "/drain")
     writes = method != "GET" and not any(word in path for word in once)
     return f"{path}?dryRun=true" if writes else path
 
 
 def asked(link, calls, headers) -> list[int]:
-    """Status of each; of a stream that never ends too."""
+    """The status of each call; does not read endless streams."""
     found = []
     for method, path, body in calls:
         link.request(method, path, body or None, {"Content-Type": "application/json", **headers})
@@ -173,7 +173,7 @@ def asked(link, calls, headers) -> list[int]:
 
 
 class Local(http.client.HTTPConnection):
-    """Over the Unix socket."""
+    """A connection over the Unix socket."""
 
     def __init__(self, place) -> None:
         super().__init__("localhost")
@@ -232,7 +232,7 @@ def house(tmp_path_factory):
 
 
 def told(house, letter, statuses) -> list[str]:
-    """What differs from the table."""
+    """The answers that differ from the table."""
     at, wrong, column = iter(statuses), [], LETTERS.index(letter)
     for row in TABLE:
         answers = row.answers or {"attempt": ("." * 9,), "none": ("0" * 9,)}.get(row.sort, ("y" * 9,))
@@ -242,7 +242,7 @@ def told(house, letter, statuses) -> list[str]:
             if status == 404 and (row.sort in ("job", "unit", "none")):
                 seen = "0"
             if row.sort in ("open", "near"):
-                seen = "y"  # a wrong password is refused as well
+                seen = "y"  # the refusal of a wrong password counts as allowed
             if seen != expected or status >= 500:
                 wrong.append(f"{row.method} {row.path} of object {number}: {status}, should be {expected}")
     assert next(at, None) is None

@@ -1,4 +1,4 @@
-"""One job that takes all it can get, of processes, memory and processors at once: it is held, and named."""
+"""One job takes all processes, memory and processors it can get: it is limited, and its history says so."""
 
 import importlib.util
 import json
@@ -32,10 +32,10 @@ print("no more processes", flush=True)
 b = bytearray(1 << 30)
 for n in range(0, len(b), 4096): b[n] = 1
 """
-"""As many processes as it gets, of which twenty compute, and then memory until it is killed.
+"""Starts as many processes as it can, of which twenty compute, then takes memory until it is killed.
 
-Those that compute have a low priority, so that the first process gets on. Its neighbours do not notice: the
-priorities of a job count inside of it.
+Those that compute have a low priority, so that the first process makes progress. This does not matter to the
+neighbours: a job's priorities count only inside it.
 """
 
 
@@ -60,7 +60,7 @@ def nothing_left():
 
 
 def told(box, owner, name) -> list[str]:
-    """What the history of a job says."""
+    """The history of a job."""
     status, said = box.ask(owner.uid, "GET", f"/api/v1/workloads/{box.job(owner, name)}/events")
     assert status == 200, said
     return [event["message"] for event in said["events"]]
@@ -143,8 +143,8 @@ def test_a_measurement_that_is_killed_leaves_nothing_behind():
 
 @pytest.mark.long
 def test_a_neighbour_beside_a_hog_of_everything_keeps_its_pace():
-    """With `cpu cores`, on a machine that is quiet: against the same neighbour beside a job that keeps to its
-    request. The hog is a fork bomb up to its number of processes, a memory hog and sixty busy processes.
+    """With `cpu cores`, on a quiet machine: compared with the same neighbour beside a job that keeps to its
+    request. The hog is a fork bomb up to its limit of processes, a memory hog and sixty busy processes.
     """
     requirements()
     benchmark = measured()

@@ -1,4 +1,4 @@
-"""SIGKILL of the server that accounts share, at each named point, while the warden and the jobs live on."""
+"""SIGKILL of the shared server at each named point, while the warden and the jobs live on."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def some(points, *chosen):
-    """All in `make test-long`: without the warden each point is played by crash/test_points.py."""
+    """All points in `make test-long`, else the chosen: crash/test_points.py plays all without a warden."""
     marks = {point: () if point in chosen else pytest.mark.long for point in points}
     return pytest.mark.parametrize("point", [pytest.param(it, marks=mark) for it, mark in marks.items()])
 
@@ -56,7 +56,7 @@ class Job:
         return members(f"{self.box.tag}/user-{self.box.alice.uid}")
 
     def one_life(self) -> None:
-        """It runs once, and nobody but its supervisor has any right."""
+        """Checks that it runs once, and that only its supervisor has a capability."""
         until(lambda: self.phase() == "Running" and self.begun(), "it runs")
         assert self.begun() == 1 and len(self.lives()) == 1
         for group, most in ((f"user-{self.box.alice.uid}", 0), ("supervisors", 1 << 5)):

@@ -1,4 +1,4 @@
-"""A server that accounts of one machine share: two real accounts, one socket, no secret anywhere."""
+"""A server that accounts of one machine share: two real accounts, one socket, no secrets."""
 
 import http.client
 import json
@@ -60,11 +60,11 @@ def box():
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """The two jobs stay for the whole module."""
+    """Removes nothing: the two jobs stay for the whole module."""
 
 
 def tasks(box, owner) -> dict[int, int]:
-    """uid by pid of all that is in the control groups of that account's jobs."""
+    """pid -> uid of all processes in the control groups of that account's jobs."""
     found = {}
     for pid in members(f"{box.tag}/user-{owner.uid}"):
         with suppress(FileNotFoundError):  # it has ended meanwhile
@@ -76,7 +76,7 @@ def test_each_job_runs_as_who_submitted_it(box):
     for owner in (box.alice, box.bob):
         assert set(tasks(box, owner).values()) == {owner.uid}
     assert box.row(box.alice, "hers")["submittedBy"] == box.alice.name
-    assert box.row(box.alice, "his")["submittedBy"] == box.bob.name  # of the same project: she sees that much
+    assert box.row(box.alice, "his")["submittedBy"] == box.bob.name  # she is of his project
 
 
 FILLS = """
@@ -90,7 +90,7 @@ time.sleep(100000)
 
 
 def test_memory_of_a_running_job_grows_in_place_and_only_for_its_owner(box):
-    """By the warden: its control group has the new limit, its process is the one of before."""
+    """The warden sets the new limit of its control group; its process stays the same."""
     script = box.run_dir / "fills.py"
     script.write_text(f"import signal; signal.pthread_sigmask(0, [signal.SIGUSR1])\n{FILLS}")
     box.good(
@@ -118,7 +118,7 @@ def test_memory_of_a_running_job_grows_in_place_and_only_for_its_owner(box):
 
 
 def limit(group) -> int:
-    """Bytes, in a group of either version."""
+    """The memory limit in bytes of a group of either version."""
     names = ("memory.max", "memory.limit_in_bytes")
     found = [file for name in names for tree in trees() for file in tree.glob(f"{group}/{name}")]
     return int(found[0].read_text())
@@ -138,13 +138,13 @@ def test_the_log_and_the_inside_of_a_job_are_its_owners(box):
     told = box.good(box.alice, "exec", "hers", "--", "id")
     assert f"uid={box.alice.uid}({box.alice.name})" in told
     assert f"({box.tag}g)" in told, "with the groups that the account has"
-    for other in (box.bob, box.root):  # an administrator has no part in it either
+    for other in (box.bob, box.root):  # administrators may not either
         done = box.cli(other, "exec", "hers", "--", "id")
         assert (done.returncode, done.stdout) == (4, "")
 
 
 def test_what_a_job_runs_is_its_owners_to_know(box):
-    """A command line may hold what is nobody's business: not in lists, not of one job, not in changes."""
+    """A command line may hold secrets: others see it neither in lists nor in one job nor in changes."""
 
     def follow(pipe):
         link = http.client.HTTPConnection("localhost")
@@ -254,7 +254,7 @@ def test_without_a_role_there_are_only_jobs_of_ones_own(box):
 
 
 def test_parts_of_a_gpu_are_shared_by_one_account_alone(box):
-    """The module's two jobs leave no GPU: bob's ends, and what is left is for parts."""
+    """The module's two jobs leave no GPU free: bob's is deleted, and its GPU is used for parts."""
     for owner, name in ((box.alice, "hers-1"), (box.bob, "his-1"), (box.alice, "hers-2")):
         box.good(owner, "submit", name, "-g", "0.3", *SLEEP)
     box.good(box.bob, "suspend", "his")
@@ -269,7 +269,7 @@ def test_parts_of_a_gpu_are_shared_by_one_account_alone(box):
     assert allow({"share-across-users": "project"})[0] == 200
     for owner, name in ((box.alice, "hers-3"), (box.bob, "his-3")):
         box.good(owner, "submit", name, "-g", "0.3", *SLEEP)
-    box.good(box.bob, "delete", "his-1")  # of him alone: it lies beside none of the project's
+    box.good(box.bob, "delete", "his-1")  # his alone: no job of the project shares that GPU
     until(lambda: box.row(box.bob, "his-3")["phase"] == "Running", "parts of one project share a GPU")
     assert box.row(box.alice, "hers-3")["phase"] == "Running"
     box.good(box.alice, "delete", "hers-3")
@@ -325,7 +325,7 @@ def test_the_token_of_an_attempt_is_good_in_its_owners_hands_alone(box):
 
 
 def test_a_socket_of_another_account_is_told_nothing(box):
-    """Bob's program listens where alice is led to: her client asks the kernel whose it is."""
+    """Bob's program listens at the socket that alice is given: her client asks the kernel whose it is."""
     folder = box.base / "bobs"
     folder.mkdir(mode=0o755)
     os.chown(folder, box.bob.uid, -1)
@@ -337,7 +337,7 @@ def test_a_socket_of_another_account_is_told_nothing(box):
             place.chmod(0o666)
             made.listen()
             os.write(pipe, b"listens\n")
-            got = made.accept()[0].recv(65536)  # returns when the other end closes, or says something
+            got = made.accept()[0].recv(65536)  # returns when the other end closes or sends something
             os.write(pipe, b"got %d bytes\n" % len(got))
 
     with acting_as(box.entry(box.bob), listen) as child:
@@ -488,7 +488,7 @@ def test_a_killed_server_finds_the_jobs_again(box):
 
 
 def test_notebooks_of_root_and_of_a_user_at_once_over_restarts(box, tmp_path):
-    """Real Jupyters: root's under a server of root's own, hers under the one that accounts share."""
+    """Real Jupyters: root's under root's own server, alice's under the shared one."""
     programs, hers = box.base / "jupyter", box.base / "hers"
     for folder in (programs, hers):
         folder.mkdir(mode=0o755)

@@ -1,4 +1,4 @@
-"""Fifty people at once do what comes to their minds, to their own jobs and to those of others."""
+"""Fifty people at once do random things to their own jobs and to those of others."""
 
 import json
 import os
@@ -25,7 +25,7 @@ RESEARCHER, EDITOR, VIEWER = 5, 4, 8
 
 BRIEF = 30
 LONG = int(os.environ.get("PLIANT_STORM_SECONDS") or 3600)
-"""Seconds of it."""
+"""Seconds of the long storm."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Job:
     shared: set = field(default_factory=set)  # names of accounts, or "project"
 
     def readable(self, who: Person) -> bool:
-        """Its log and files, as section 10 of the box's rules has it: a viewer reads none, shared or not."""
+        """True if `who` may read its log and files (section 10 of the box's rules); a viewer never may."""
         if who is self.owner:
             return True
         may = who.role in (RESEARCHER, EDITOR) and who.project == self.owner.project
@@ -74,7 +74,7 @@ class Storm:
         self.box, self.chance = box, random.Random(seed)
         self.jobs: list[Job] = []
         self.done: Counter = Counter()
-        self.refused: Counter = Counter()  # what the matrix forbids and somebody tried
+        self.refused: Counter = Counter()  # attempts that the matrix forbids
         self.number = self.unavailable = 0
         projects = box.ask(0, "GET", "/api/v1/org-unit/projects")[1]["projects"]
         first = projects[0]["id"]
@@ -93,7 +93,7 @@ class Storm:
             self.people.append(Person(owner, role, project))
 
     def ask(self, who, method, path, body=None, token=""):
-        """One that the server could not look up in time is asked again: machines of tests are starved."""
+        """Repeats a request that is answered 503 (a look-up timed out): test machines are slow."""
         deadline = time.monotonic() + SECONDS
         while True:
             status, said = self.box.ask(who.owner.uid, method, path, body, token=token)
@@ -108,7 +108,7 @@ class Storm:
         return status, said
 
     def expect(self, allowed, status, what):
-        """Refused where it must be; what is allowed may still be refused for another reason than rights."""
+        """Fails if a forbidden request is not refused, or if an allowed one is refused for lack of rights."""
         assert status < 500, (what, status, self.box.told()[-2000:])
         if not allowed:
             assert status in (403, 404), (what, status)
@@ -116,7 +116,7 @@ class Storm:
         elif status in (403, 404):
             raise AssertionError((what, status, "is a right of theirs"))
 
-    # ---- what comes to their minds ----
+    # ---- what they do ----
 
     def submit(self, who, job):
         if len(self.jobs) >= LIVING:
@@ -163,7 +163,7 @@ class Storm:
 
     def execute(self, who, job):
         status, said = self.ask(who, "POST", f"{JOBS}/{job.id}/exec", {"command": ["cat", "private"]})
-        if status != 409:  # it does not run yet, or not any more
+        if status != 409:  # it does not run yet, or no longer
             self.expect(who is job.owner, status, ("exec", who.role, said))
         if status == 201:
             others = [it for it in self.people if it is not who]
@@ -173,7 +173,7 @@ class Storm:
                 self.box.ask(who.owner.uid, "DELETE", f"/api/v1/exec/{said['id']}") if other is who else None
 
     def enter(self, who, job):
-        """Type into it, and ask for its folders: attach, and what stands beside the log."""
+        """Types into it, attaches, and asks for its folders."""
         for method, path in (("POST", "input"), ("GET", "folders")):
             status, said = self.ask(who, method, f"{JOBS}/{job.id}/{path}")
             if status not in (400, 409, 415):  # it has no standard input, or does not run
@@ -181,7 +181,7 @@ class Storm:
                 self.expect(may, status, (path, who.role, said))
 
     def signal(self, who, job):
-        """One that it does not heed: SIGCONT."""
+        """Sends SIGCONT, which has no effect on it."""
         status, said = self.ask(who, "POST", f"{JOBS}/{job.id}/signal", {"signal": signal.SIGCONT.value})
         editor = who.role == EDITOR and who.project == job.owner.project
         if status not in (400, 409):
@@ -210,7 +210,7 @@ class Storm:
             self.box.ask(who.owner.uid, "DELETE", f"{JOBS}/{self.box.job(who.owner, 'forged')}")
 
     def attack(self, who, job):
-        """Signals, environments, folders of the job's processes and what the server keeps."""
+        """Tries to signal the job's processes, and to read their memory and files and the server's log."""
         pids = members(f"{self.box.tag}/user-{job.owner.owner.uid}/{job.id}.task-0.1")
         files = self.box.base / "users" / str(job.owner.owner.uid) / job.id / "files" / "private"
         logs = self.box.state / "server.log"
@@ -238,7 +238,7 @@ class Storm:
         self.done["attacked processes"] += len(pids)
 
     def blow(self, seconds: float) -> None:
-        """Until the time is over and each deed was done by whoever it came to, three times at the least."""
+        """Plays until the time is over and each deed was drawn in at least three rounds."""
         often = [self.submit] * 4 + [self.look, self.log, self.log, self.execute, self.share, self.suspend]
         often += [self.delete, self.pretend, self.enter, self.signal, *[self.attack] * 3]
         until_then, left, rounds = time.monotonic() + seconds, [], 0

@@ -1,4 +1,4 @@
-"""What the command line sends to another user's program in the place of its server: nothing that opens it."""
+"""Another user's program in the place of the server: the command line sends it no usable secret."""
 
 import contextlib
 import http.client
@@ -24,7 +24,7 @@ LIST = [sys.executable, "-m", "pliant.cli", "list"]
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> None:
-    """No warden is needed here."""
+    """Does nothing: these tests need no warden."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def bob() -> Iterator[pwd.struct_passwd]:
 
 @pytest.fixture
 def home(bob: pwd.struct_passwd) -> Iterator[Path]:
-    """A folder of bob's that everybody can reach."""
+    """A folder of bob's that every account can reach."""
     made = Path(tempfile.mkdtemp(prefix="pliant-bob-", dir="/tmp"))
     made.chmod(0o755)
     os.chown(made, bob.pw_uid, bob.pw_gid)
@@ -44,7 +44,7 @@ def home(bob: pwd.struct_passwd) -> Iterator[Path]:
 
 
 class Server:
-    """A real one, on a port that was free."""
+    """A real server, on a port that was free."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -82,7 +82,7 @@ def listed(tmp_path: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def served(listener: socket.socket, out: int, real: int = 0) -> None:
-    """Write down all that comes, and answer it: with what a real server on another port says, or with {}."""
+    """Records all requests, and answers with what a real server on another port answers, or with {}."""
     os.write(out, b"ready\n")
     while True:
         connection, _ = listener.accept()
@@ -99,7 +99,7 @@ def served(listener: socket.socket, out: int, real: int = 0) -> None:
 
 
 def taken(port: int) -> socket.socket:
-    """That port; another one if somebody else was faster."""
+    """Listens on that port; on another one if a different program took it first."""
     try:
         return socket.create_server(("127.0.0.1", port))
     except OSError:
@@ -128,7 +128,7 @@ def test_a_thief_of_the_port_gets_no_token(server: Server, bob: pwd.struct_passw
 
 
 def test_a_proof_of_another_port_is_of_no_use(server: Server, bob: pwd.struct_passwd, tmp_path: Path) -> None:
-    """The server came back on another port, and the thief asks it for the proof."""
+    """The server restarted on another port, and the thief asks it for the proof."""
     with taken(0) as port, acting(bob, lambda out: served(port, out, server.port)) as thief:
         thief.until(b"ready\n")
         done = listed(tmp_path, PLIANT_SERVER=url_of(port), PLIANT_TOKEN=server.token)

@@ -50,7 +50,7 @@ def test_shared_memory_counts_as_the_jobs(box):
 
 
 def test_a_job_that_goes_on_to_fork_although_it_may_not_is_ended(box):
-    """By its supervisor; one that is refused now and then is not."""
+    """Its supervisor ends it; a job that is refused a fork now and then lives on."""
     fork = "import os\ndef fork():\n try: return os.fork()\n except BlockingIOError: return -1\n"
     fill = f"{fork}while (pid := fork()) > 0: pass\nif pid == 0:\n import signal; signal.pause()\n"
     few = "for _ in range(500): fork()\nprint('lives', flush=True)\nimport signal; signal.pause()"
@@ -79,7 +79,7 @@ def test_a_fork_bomb_stays_in_its_job(box):
 
 
 def test_who_runs_many_processes_gets_no_more_of_a_processor(box):
-    """Equal requests, one core for both: sixteen busy sessions of bob and one of alice get the same."""
+    """Equal requests on one core: sixteen busy sessions of bob get as much as one of alice."""
     loop = "while :; do :; done"
     busy = f"i=1; while [ $i -lt {{}} ]; do setsid /bin/sh -c '{loop}' & i=$((i+1)); done; {loop}"
     core = str(min(os.sched_getaffinity(0)))
@@ -97,7 +97,7 @@ def test_who_runs_many_processes_gets_no_more_of_a_processor(box):
 
 
 def used(task):
-    """Microseconds of processor time, as the tree of the second version tells."""
+    """Microseconds of processor time, from the tree of the second version."""
     place = f"{task.box.tag}/user-{task.owner.uid}/{task.id.workload}.*/cpu.stat"
     lines = (file.read_text().split() for tree in trees() for file in tree.glob(place))
     return next(int(words[1]) for words in lines if words[0] == "usage_usec")
@@ -118,7 +118,7 @@ def own():
 
 
 def cores(task):
-    """Where its processes may run, of which there is one at least."""
+    """The cores on which all its processes may run; waits until it has a process."""
     found = set()
     for pid in until(task.pids, "it runs"):
         with suppress(FileNotFoundError):
@@ -128,7 +128,7 @@ def cores(task):
 
 
 def test_whole_cores_are_a_jobs_own(own):
-    """Another's that asks for none, or for a half, runs on what is left, whether it came before or after."""
+    """A job that asks for none, or for half a core, runs on the other cores, whichever job came first."""
     every = os.sched_getaffinity(0)
     before = live(own, own.bob)
     assert cores(before) == every
@@ -189,7 +189,7 @@ def test_what_hides_ends_with_its_job(box, how, request):
         "(env -i setsid sh -c 'env -i setsid sleep 100000 & exit' &) ; echo ready; exec sleep 100000",
     )
     until(lambda: "ready" in task.log() and len(task.pids()) >= 2, "it hides")
-    if how == "freezer":  # as on a machine of the first version alone
+    if how == "freezer":  # as on a machine with the first version only
         os.chmod(group_file(f"{box.tag}/user-*/{task.id.workload}.*/cgroup.kill"), 0)
     task.stop()
     assert not task.pids()
@@ -210,11 +210,11 @@ for _ in range(3):
 print("running", flush=True)
 while True: signal.pause()
 """
-"""Each is another process a moment later: who kills what it sees comes too late, or takes long."""
+"""Each process keeps replacing itself: killing the pids one sees comes too late, or takes long."""
 
 
 def test_a_supervisor_ends_the_whole_group_at_once(box):
-    """Also what is none of its own: a command inside the task left it there."""
+    """Also a process that the task did not start: a command inside the task left it there."""
     task = box.run(box.alice, [PYTHON, "-S", "-c", RUNNERS], grace=200)
     until(lambda: "running" in task.log(), "they run")
     left = "setsid sleep 100000 >/dev/null 2>&1 </dev/null & echo $!"
@@ -289,7 +289,7 @@ def test_a_user_cannot_change_a_group(box):
     assert text.endswith("over\n") and "made" not in text
 
 
-# ---- who dies and what lives on ----
+# ---- which part dies and what lives on ----
 
 
 def test_jobs_outlive_the_warden(box):
@@ -342,7 +342,7 @@ def test_the_server_can_end_a_job_while_the_warden_is_away(box):
 
 
 def test_a_task_without_a_supervisor_does_not_begin(box):
-    """The supervisor refuses, as for an attempt that has ended: its task was forked and goes away unbegun."""
+    """The supervisor refuses, as for an attempt that has ended: the forked task exits before its command."""
     attempt = box.attempt()
     folder = box.base / "attempts" / attempt.workload / attempt.task / "1"
     folder.mkdir(parents=True)

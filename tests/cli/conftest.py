@@ -22,7 +22,7 @@ Run = Callable[[str], Result]
 
 @pytest.fixture(autouse=True)
 def private(tmp_path, monkeypatch):
-    """No test sees this user's settings, servers or terminal."""
+    """Hides this user's settings, servers and terminal from every test."""
     for name in ("PLIANT_SERVER", "PLIANT_URL", "PLIANT_TOKEN_FILE", "PLIANT_PROJECT", "PLIANT_STATE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -34,7 +34,7 @@ def private(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(monkeypatch, capsys) -> Run:
-    """Run one command line as it would be typed, `pliant list` or `runai list`."""
+    """Runs one command line as a user types it, `pliant list` or `runai list`."""
 
     def run(line: str) -> Result:
         program, *words = shlex.split(line)

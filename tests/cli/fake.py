@@ -1,4 +1,4 @@
-"""A server that only pretends: canned wire items over real HTTP, and a record of what was asked of it."""
+"""A fake server: canned wire items over real HTTP, and a record of its requests."""
 
 import json
 import re
@@ -26,15 +26,15 @@ class Request(NamedTuple):
 
 class Answer(NamedTuple):
     status: int = 200
-    body: Any = None  # JSON; bytes are sent as they are; Chunks go out one by one
+    body: Any = None  # JSON; bytes are sent as they are, Chunks one by one
 
 
 class Chunks(list[bytes]):
-    """Pieces of a stream; iterated as it is sent."""
+    """Pieces of a stream, iterated while it is sent."""
 
 
 def proven(query: dict[str, str], host: str, port: int) -> Answer:
-    """What a server of these two tokens says to a client that has not sent one yet."""
+    """The answer of a server that knows these two tokens to a client that has not sent a token yet."""
     token = {named(one): one for one in (TOKEN, "jwt")}.get(query["token"])
     if token is None:
         return problem(401, "The token is missing or wrong.", "unauthorized")
@@ -48,7 +48,7 @@ def problem(status: int, message: str, reason: str, details: str = "") -> Answer
 
 
 class Fake:
-    """What it knows (change it freely), what it was asked, and answers that replace its own."""
+    """Its items (tests change them freely), the requests that it got, and answers that replace its own."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -57,18 +57,18 @@ class Fake:
         self.projects = [unit("default", 0.0), unit("team-a", 2.0), unit("team-b", 2.0)]
         self.departments = [unit("default", 4.0)]
         self.nodes = [node("node-1", 0.0, 0.0)]
-        self.tunnels = False  # tasks have addresses of their own
+        self.tunnels = False  # true if tasks have their own addresses
         self.pools: list[dict[str, Any]] = [
             {"id": "1", "name": "default", "labelKey": None, "isDefault": True, "minRuntimeSeconds": 0}
         ]
         self.requests: list[Request] = []
-        self.answered: list[str] = []  # paths of the requests whose answers are on the wire
+        self.answered: list[str] = []  # paths of the requests whose answers have been sent
         self.answers: dict[tuple[str, str], Answer] = {}  # (method, path) -> answer
-        self.page = 500  # entries of a list at most
-        self.break_next = 0  # so many connections are cut instead of answered
+        self.page = 500  # most entries of one page of a list
+        self.break_next = 0  # number of connections to cut instead of answering
         self.notices: list[str] = []
         self.chunks: dict[str, Chunks] = {}  # path -> what a stream sends
-        self.seen: list[Any] = []  # spec.submittedFrom of submissions; their bodies are kept without it
+        self.seen: list[Any] = []  # spec.submittedFrom of submissions; removed from the bodies in `requests`
 
     @property
     def last(self) -> Request:
@@ -211,14 +211,14 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may hang up while its next request is waited for; anything else is told on stderr."""
+        """Ignores a client that hangs up between requests; reports any other error on stderr."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 @contextmanager
 def serving() -> Iterator[Fake]:
-    """A Fake behind a free port of this machine."""
+    """Runs a Fake on a free port of this machine."""
     fake = Fake()
 
     class Handler(BaseHTTPRequestHandler):

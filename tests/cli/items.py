@@ -1,10 +1,10 @@
-"""Wire items as a server would send them: change what matters to the test."""
+"""Wire items as a server sends them; a test changes the fields that it needs."""
 
 from typing import Any
 
 
 def workload(name: str, **changed: Any) -> dict[str, Any]:
-    """A running one-GPU training of team-a, as the server describes it."""
+    """A running training with one GPU in team-a, as the server describes it."""
     gpu = changed.pop("gpu", 1.0)
     allocated = changed.pop("allocated", gpu)
     memory = changed.pop("memory", None)

@@ -1,7 +1,7 @@
 """A process that plays the server for `up`, `down` and `restart`: python stub_server.py MODE STATE [SECONDS]
 
-serve: writes its record, answers, ends when told to. fail5: says why and ends with 5. silent: never answers.
-crash: ends with a traceback.
+serve: writes its record, answers, and ends on a shutdown request. fail5: prints an error and exits with 5.
+silent: never answers. crash: ends with a traceback.
 """
 
 import json
@@ -45,9 +45,9 @@ def serve(state: Path, argv: list[str]) -> None:
         record = {**about, "simulate": ["1x2"], "port": 0, "notice": os.environ.get("STUB_NOTICE", "")}
         (state / "argv.json").write_text(json.dumps(argv))
         (state / "new.json").write_text(json.dumps(record))
-        (state / "new.json").rename(state / "server.json")  # last, and whole: who waits looks for it
+        (state / "new.json").rename(state / "server.json")  # last, and by rename: clients wait for this file
         over = time.monotonic() + 600
-        while SHUTDOWN not in fake.answered and time.monotonic() < over:  # not before that answer is out
+        while SHUTDOWN not in fake.answered and time.monotonic() < over:  # not before that answer is sent
             time.sleep(0.01)
         (state / "server.json").unlink()
 

@@ -1,4 +1,4 @@
-"""user, app, key, access-rule and audit log against the real routes: what is typed, what is printed."""
+"""user, app, key, access-rule and audit log against the real routes: input and output."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.api.stage import TOKEN, Stage, stage, until
 
 @pytest.fixture
 def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """A server's inside behind a real port, and a command line that finds it."""
+    """A server's inside behind a real port, with the command line set up to find it."""
     (tmp_path / "stage").mkdir()
     with stage(tmp_path / "stage") as made:
         config = uvicorn.Config(made.app(), port=0, lifespan="off", log_config=None)
@@ -23,7 +23,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         socket = open_port("127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
-        until(lambda: server.started)  # until then nobody listens
+        until(lambda: server.started)  # until then the port does not listen
         monkeypatch.setenv("PLIANT_SERVER", f"http://127.0.0.1:{socket.getsockname()[1]}")
         monkeypatch.setenv("PLIANT_TOKEN", TOKEN)
         monkeypatch.setenv("PLIANT_CONFIG", str(tmp_path / "config.json"))

@@ -1,4 +1,4 @@
-"""booking against the real routes: what is typed, what is printed."""
+"""booking against the real routes: input and output."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a submission takes along of the shell in which it is typed, and what it leaves there."""
+"""What a submission captures of the shell in which it is typed, and what it does not."""
 
 import os
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from pliant.cli.submit import capture
 
 @pytest.fixture
 def shell(monkeypatch, tmp_path):
-    """A shell with few variables, in a folder of its own."""
+    """A shell with few variables, in an empty folder."""
     for name in os.environ:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -20,7 +20,7 @@ def shell(monkeypatch, tmp_path):
 
 
 def spec(*environment, socket="/state/sock", notes=None, **given):
-    """`socket`: how the server is found; None: by its address."""
+    """`socket`: the server's socket; None: the server is found by its address."""
     session = SimpleNamespace(
         endpoint=SimpleNamespace(socket=socket), note=(notes if notes is not None else []).append
     )

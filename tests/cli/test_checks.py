@@ -18,7 +18,7 @@ def found(path: Path) -> dict[str, checks.Check]:
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with one folder, which has a Python that has neither torch nor safetensors."""
+    """A PATH with one folder, whose Python has neither torch nor safetensors."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "python"
@@ -145,7 +145,7 @@ def test_of_a_job(fake, run, tmp_path: Path, shell: Path) -> None:
 
 
 def test_whom_jobs_run_as(shell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The account that owns the state folder, and whether it may enter the directory."""
+    """The check names the account that owns the state folder and whether it may enter the directory."""
     assert found(tmp_path)["server account"].text == "yours: jobs run as you"
     if os.geteuid() != 0:
         gap("no root", "run the tests as root: they give a folder to another account")

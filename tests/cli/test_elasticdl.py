@@ -1,4 +1,4 @@
-"""`elasticdl`: flags of all its clients, what is submitted, and what is refused before that."""
+"""`elasticdl`: flags of all its clients, what they submit, and what they refuse."""
 
 import shlex
 import sys
@@ -52,7 +52,7 @@ def sent(fake: Fake) -> dict[str, Any]:
 
 
 def flags(part: dict[str, Any]) -> dict[str, str]:
-    """What a task is given, by flag."""
+    """Values of a task's flags, by flag."""
     return dict(word.removeprefix("--").split("=", 1) for word in part["argsArgv"][1:])
 
 

@@ -1,4 +1,4 @@
-"""Options of containers and clusters: what is without effect is noted, what cannot be had is refused."""
+"""Options of containers and clusters: a note for one without effect, an error for an unsupported one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ports: what the submits say of them, and that connections get through."""
+"""Ports: options of the submits, and connections that get through."""
 
 import socket
 import threading
@@ -98,7 +98,7 @@ def test_what_is_refused_before_anything_is_sent(words, said, run, fake):
 
 @contextmanager
 def echoing():
-    """The port of a program that gives back what it is sent, in capitals."""
+    """The port of a program that sends its input back in capitals."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -125,7 +125,7 @@ def free():
 
 @contextmanager
 def forwarding(run, words):
-    """Forwards while the block runs; what was printed is in the list afterwards."""
+    """Forwards while the block runs; afterwards the list has the printed output."""
     results = []
     thread = threading.Thread(target=lambda: results.append(run(words)), daemon=True)
     thread.start()
@@ -138,7 +138,7 @@ def ask(port):
     """A whole conversation over the forwarded port, which may not be open yet."""
     for _ in range(12_000):
         try:
-            # From another address, or a port that nobody listens at yet might be our own, and answer itself.
+            # From another address: else connecting to an unused port could connect the socket to itself.
             with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)) as client:
                 client.sendall(b"hello")
                 client.shutdown(socket.SHUT_WR)
@@ -179,7 +179,7 @@ def test_connections_get_through_until_the_workload_ends(words, run, fake, monke
 
 
 def test_a_task_with_an_address_of_its_own_is_reached_through_the_server(run, fake, monkeypatch):
-    """Its port is the one that was named, also of the second replica, and also where it is the local one."""
+    """The named port is used, also for the second replica, and also where it equals the local port."""
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
     item = workload("n1", type="Inference")
     fake.workloads, fake.tunnels = [item], True
@@ -195,7 +195,7 @@ def test_a_task_with_an_address_of_its_own_is_reached_through_the_server(run, fa
 
 
 def test_a_replica_of_its_own(run, fake, monkeypatch):
-    """On one machine the second replica listens one port further."""
+    """On one machine the second replica listens on the next port."""
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
     item = workload("n1", type="Inference")
     fake.workloads = [item]

@@ -1,4 +1,4 @@
-"""login, logout, whoami, tokens, versions; and what is remembered between commands."""
+"""login, logout, whoami, tokens, versions; and what is stored between commands."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_login_with_user_or_application(fake, run, monkeypatch):
     }
     assert run(f"pliant login app --client-id cli --secret {TOKEN} --server {fake.url}").code == 0
     assert fake.sent("POST", "/api/v1/token")[-1]["grantType"] == "client_credentials"
-    assert run("pliant whoami").code == 0  # the token that came back is the one that is used
+    assert run("pliant whoami").code == 0  # the returned token is the one in use
 
 
 def test_the_server_of_this_machine_needs_no_login(fake, run, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""What the terminal does to a command: a reader that goes away, Ctrl-C three times in a row."""
+"""Effects of the terminal on a command: a reader that goes away, Ctrl-C three times in a row."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from tests.cli.items import workload
 
 
 class Left(BaseException):
-    """Instead of the end of this process."""
+    """Raised instead of ending this process."""
 
 
 def test_a_fast_third_interrupt_does_not_lose_the_cancellation(monkeypatch):
-    """The process ends only after the server has been told, however late its answer is."""
+    """The process ends only after the server has answered the cancellation, however late."""
     order: list[str] = []
     released = threading.Event()
 
@@ -68,7 +68,7 @@ with heard({signal.SIGINT: lambda: os._exit(7)}):
 
 
 def test_a_signal_is_heard_while_the_main_thread_waits_for_a_server():
-    """Here in a wait that no signal interrupts: a signal that comes just before a read is as late."""
+    """Uses a wait that no signal interrupts; a signal that comes just before a read is missed likewise."""
     with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
@@ -100,7 +100,7 @@ def test_what_nohup_ignores_stays_ignored():
 
 @pytest.mark.parametrize("line", ["describe job a1", "list", "submit --help"])
 def test_a_reader_that_goes_away_sees_no_traceback(fake, line):
-    """As with `pliant describe job a1 | head -1`, but for a reader that is gone before the first line."""
+    """As in `pliant describe job a1 | head -1`, but the reader is gone before the first line."""
     fake.workloads = [workload("a1")]
     words = [sys.executable, "-m", "pliant.cli", *line.split()]
     if line.split()[0] != "submit":

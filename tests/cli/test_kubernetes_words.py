@@ -1,4 +1,4 @@
-"""What people type to kubectl: get pods, apply -f, priority classes."""
+"""Commands known from kubectl: get pods, apply -f, priority classes."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def pod(name: str, status: str, **changed: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def pods(fake: Fake) -> Fake:
-    """Two jobs of ElasticDL, one of which is over, and a training."""
+    """Two jobs of ElasticDL, one of which has ended, and a training."""
     for name, phase, found in (
         (
             "low",
@@ -71,7 +71,7 @@ def pods(fake: Fake) -> Fake:
 
 
 def columns(out: str) -> list[list[str]]:
-    """Without the age, which depends on the day."""
+    """The first four columns of each line, without the age, which depends on the day."""
     return [line.split()[:4] for line in out.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""logs of several tasks, of one of them, and of the attempt before the last."""
+"""logs of several tasks, of one task, and of the attempt before the last."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""notify against the real routes: what is typed, what is printed."""
+"""notify against the real routes: input and output."""
 
 from tests.cli.test_access import real
 

@@ -1,4 +1,4 @@
-"""Words about quota, node pools and machines: what is sent for them, and what is shown."""
+"""Commands for quota, node pools and nodes: what they send and show."""
 # ruff: noqa: E501 - tables are as wide as they are
 
 import pytest

@@ -1,4 +1,4 @@
-"""Words about where work may run, in both editions: what is sent for them, and what is refused at once."""
+"""Options for where work may run, in both editions: what they send, and what is refused at once."""
 
 import pytest
 

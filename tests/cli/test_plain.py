@@ -1,4 +1,4 @@
-"""Nothing that others have written steers the reader's terminal."""
+"""Control characters in other users' texts never reach the terminal."""
 
 import json
 

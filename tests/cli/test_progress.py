@@ -1,4 +1,4 @@
-"""How far a job says that it is: in `describe`, and as a bar in a list that is watched."""
+"""A job's progress: in `describe`, and as a bar in `list -w`."""
 
 import json
 

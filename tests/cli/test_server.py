@@ -1,4 +1,4 @@
-"""up, down, restart, status, backup, restore, debug bundle, against a process that plays the server."""
+"""up, down, restart, status, backup, restore and debug bundle against a stub server."""
 
 import contextlib
 import json
@@ -21,15 +21,15 @@ STUB = Path(__file__).with_name("stub_server.py")
 def state(tmp_path):
     folder = tmp_path / "state" / "pliant"
     yield folder
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended by itself
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has already ended
         pid = json.loads((folder / "server.json").read_text())["pid"]
-        if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # else its number was reused
+        if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # else its pid was reused
             os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def mode(monkeypatch, state):
-    """Let `up` start the stub, in the mode that is set."""
+    """Makes `up` start the stub in the chosen mode."""
     chosen = {"mode": "serve"}
 
     def arguments(folder, **options):
@@ -245,7 +245,7 @@ def test_foreground_becomes_the_server(run, mode, state, monkeypatch):
 
     def become(path, words):
         became.append((path, words))
-        raise SystemExit(0)  # what comes after never runs
+        raise SystemExit(0)  # as execv never returns
 
     monkeypatch.setattr(os, "execv", become)
     assert run("pliant up --foreground --port 9999") == (0, "", "")
@@ -254,7 +254,7 @@ def test_foreground_becomes_the_server(run, mode, state, monkeypatch):
 
 
 def test_a_taken_port_is_told_by_a_code(tmp_path):
-    """`restart` goes on with another port then; it does not read the sentence."""
+    """`restart` then tries another port; it depends on the code, not on the message."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(daemon.PortTaken):

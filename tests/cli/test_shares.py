@@ -1,4 +1,4 @@
-"""What is used of shares of GPUs, in every table that shows it."""
+"""The use of GPU shares, in every table that shows it."""
 
 from tests.cli.items import node, workload
 

@@ -1,4 +1,4 @@
-"""How much a command loads before it does its work."""
+"""How many modules a command imports before it works."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What each option of the two submits puts into the request, and what is printed."""
+"""What each option of the two submits adds to the request, and what is printed."""
 
 import json
 import re
@@ -82,7 +82,7 @@ FIRST = [
 
 @pytest.mark.parametrize(("options", "expected"), FIRST, ids=[options for options, _ in FIRST])
 def test_the_first_edition(options, expected, run, fake):
-    # The project stands first: nothing after a `--` is ours.
+    # The project comes first: everything after a `--` belongs to the job.
     result = run(f"pliant -p team-a submit job1 -i ubuntu {options}")
     assert result.code == 0, result.err
     assert fake.last.body["spec"] == {"image": "ubuntu", **expected}

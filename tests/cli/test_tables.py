@@ -19,13 +19,13 @@ from tests.cli.items import EVENT, node, pending, unit, workload
 
 @pytest.fixture(autouse=True)
 def later(monkeypatch):
-    """Nine seconds after everything was created."""
+    """Sets the time to nine seconds after all items were created."""
     monkeypatch.setattr("time.time", lambda: 1767225609.0)
 
 
 @pytest.fixture
 def walkthrough(fake, run):
-    """The over-quota walk-through after its third step, and one of each other kind."""
+    """The over-quota walk-through after its third step, and one workload of each other kind."""
     fake.workloads = [
         workload("a2", gpu=2.0),
         pending("a1"),

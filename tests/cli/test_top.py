@@ -1,4 +1,4 @@
-"""top: what jobs use beside what they asked for, and nothing where it is not measured."""
+"""top: the use of jobs beside their request, and blanks where it is not measured."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How ends are told: the words and codes of wait, run and cancel for every outcome."""
+"""Messages and exit codes of wait, run and cancel for every outcome."""
 
 import time
 
@@ -116,7 +116,7 @@ def test_slips_are_answered_with_what_to_type(run, typed, said):
 
 
 def test_a_kind_before_a_name_deletes_nothing(run, fake):
-    """`delete training a1` is not two jobs."""
+    """`delete training a1` does not name two jobs."""
     fake.workloads = [workload("a1")]
     result = run("pliant delete training a1 -p team-a")
     assert (result.code, "`pliant training delete a1`" in result.err) == (2, True)

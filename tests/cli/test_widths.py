@@ -1,4 +1,4 @@
-"""On a terminal no line of a table is wider than it; in a pipe every column is there."""
+"""On a terminal no line of a table is wider than the terminal; in a pipe every column is printed."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ REASON = "Needs 2 GPUs on one node; 3 GPUs are free on 2 eligible nodes, at most
 
 @pytest.fixture
 def crowd(fake, run, monkeypatch):
-    """20 workloads of long names, and nodes of long names."""
+    """20 workloads and 3 nodes with long names."""
     nodes = [f"gpu-node-{at}.cluster.example.org" for at in range(3)]
     fake.workloads = [
         make(f"{NAME}-{at}", node=nodes[0], nodes=nodes, urls=["http://localhost:20417"], status=status)

@@ -1,4 +1,4 @@
-"""The clients against the command line's fake server: what is tested of one is tested of the other."""
+"""Both clients against the command line's fake server: the same tests run on each."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from tests.cli.fake import TOKEN, Fake, serving
 
 
 class Blocking:
-    """The asynchronous client as if it were none: its loop runs in a thread."""
+    """The asynchronous client behind blocking calls: its loop runs in a thread."""
 
     def __init__(self, client: Client) -> None:
         self.loop = asyncio.new_event_loop()
@@ -34,7 +34,7 @@ class Blocking:
         return call
 
     def _entries(self, given: Any) -> Iterator[Any]:
-        """The first one at once, as a stream is opened at once."""
+        """Fetches the first entry at once, as the blocking client opens a stream at once."""
         end = object()
         found = [self.wait(anext(given, end))]
 

@@ -1,4 +1,4 @@
-"""The client for asyncio: several calls at once, streams that are left."""
+"""The client for asyncio: concurrent calls, abandoned streams."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def test_calls_are_under_way_at_once(fake):
     barrier = threading.Barrier(3)
 
     class Late(dict):
-        """Answers; nobody is given one before all three have asked."""
+        """Answers a request only after all three have arrived."""
 
         def get(self, asked):
             if asked[1] == "/api/v1/whoami":
@@ -47,7 +47,7 @@ def test_calls_are_under_way_at_once(fake):
 
 
 def test_a_stream_that_is_left_is_broken_off(fake):
-    """Nothing waits any longer for what never comes."""
+    """No thread keeps waiting for the rest of an abandoned stream."""
 
     class Endless(Chunks):
         def __iter__(self):

@@ -1,4 +1,4 @@
-"""Two servers change places: one that does not lead says so, and is asked again."""
+"""Two servers change places: the client retries one that says that it does not lead."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ asked: list[str] = []
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Twice that it does not lead, then an answer; at /busy always that something else is unavailable."""
+    """Answers `not-leading` twice, then 200; at /busy always `unavailable`."""
 
     def do_POST(self) -> None:
         asked.append(self.path)

@@ -1,4 +1,4 @@
-"""Jobs as objects, over a client that a test answers for."""
+"""Jobs as objects, over a client with answers set by the test."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pliant.client.jobs import Job, Jobs
 
 
 class Answers:
-    """Of a server: outcomes in turn, and what was submitted."""
+    """Outcomes in turn, as a server gives them, and the submitted bodies."""
 
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)

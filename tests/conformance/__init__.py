@@ -1,1 +1,1 @@
-"""Scheduling scenarios of a peer's test suite, run against production's World and decide()."""
+"""Scheduling scenarios of a peer's test suite, run against Pliant's World and decide()."""

@@ -1,4 +1,4 @@
-"""A scenario's state as rows of production's model, in production's World."""
+"""Builds a World, with the rows of our model, from a scenario's state."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from tests.conformance.words import refuse
 
 MINUTE = 60_000
 NODE_NAME = "kai.scheduler/type"
-"""A label that every node carries, with its name."""
+"""A label of every node; its value is the node's name."""
 
 
 @dataclass(slots=True)
 class Built:
     world: World
-    keys: dict[str, TaskKey] = field(default_factory=dict)  # task id -> its row; for those that have one
+    keys: dict[str, TaskKey] = field(default_factory=dict)  # task id -> key of its row, if it has one
 
 
 def build(state: State, now: int, epoch: int) -> Built:
-    """A world built fresh; `epoch` (ms) is when the scenario began, from which ages count."""
+    """Builds a new world; `epoch` (ms) is the scenario's beginning, from which ages count."""
     case = state.case
     refuse(case)
     _named_once(case)
@@ -93,15 +93,15 @@ def pool(case: Json) -> NodePool:
 
 
 def queues(case: Json) -> Iterator[Department | Project]:
-    """Leaves are projects, all above them are departments."""
+    """Leaves become projects, all queues above them departments."""
     rows = [*case["departments"], *case["projects"]]
     names = {row["name"]: row for row in rows}
     above = {row["name"] for row in case["departments"]} | {row.get("parent") for row in rows}
     free = "proportion" not in case.get("config", {}).get("plugins", ("proportion",))
     for row in rows:
-        if free:  # no rule of quota is loaded
+        if free:  # no quota rule applies
             row = {**row, "deserved_gpus": "unlimited", "gpu_limit": None}
-        if row in case["departments"]:  # its weight is its quota unless it says another
+        if row in case["departments"]:  # its weight is its quota unless one is given
             deserved = row.get("deserved_gpus", 0)
             row = {"over_quota_weight": 1 if deserved == "unlimited" else deserved, **row}
         name, parent = row["name"], row.get("parent") or ""
@@ -150,7 +150,7 @@ def _amount(value: object, unit: int) -> int:
 
 
 def machine(node: Json, state: State) -> Node:
-    """A node row. What is stuck in releasing is taken off it: nobody may be promised any of that."""
+    """A node row, without the resources that are stuck in releasing: no task may be promised these."""
     name = node["name"]
     stuck = [
         task.placement
@@ -209,7 +209,7 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         for index, task in enumerate(shape.members[group.name]):
             _put_task(built, workload.id, group.name, index, task, now)
     if leaving:
-        # What is being deleted comes back as another task, so it is none that could be given a place again.
+        # Deleted tasks return as other tasks: they get a workload of their own, which cannot be placed again.
         ghost = replace(
             workload,
             id=f"{job['name']}/leaving",
@@ -223,7 +223,7 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
 
 
 def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState, now: int) -> None:
-    before = now - MINUTE  # whatever runs was started so long before each snapshot, as the schema says
+    before = now - MINUTE  # the schema: running tasks started a minute before each snapshot
     row = Task(wid, f"{group}-{index}", group, index)
     if task.status in RUNNING:
         row = replace(
@@ -245,25 +245,25 @@ def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState, n
 
 
 class Wish(NamedTuple):
-    """What a task asks of a node. Equal tasks of a podset are one group."""
+    """What a task requires of a node. Tasks of a podset with equal wishes form one group."""
 
     request: Request
     nodes: tuple[str, ...]  # one of these; empty: any
-    apart: str  # label key: no two of its podset on equal values
+    apart: str  # label key: no two tasks of its podset on nodes with equal values
 
     def of(self, group: TaskGroup) -> TaskGroup:
-        """The group with that said."""
+        """The group with these requirements."""
         asked = Affinity(((Term(NODE_NAME, Operator.IN, self.nodes),),)) if self.nodes else None
         return replace(group, affinity=asked, apart=self.apart)
 
 
 Inside = dict[str, dict[Wish, list[TaskState]]]
-"""Podset -> its tasks by what they ask for."""
+"""Podset -> its tasks by wish."""
 
 
 @dataclass(slots=True)
 class Shape:
-    """A job's tree in the words of the model, and who is in its groups."""
+    """A job's tree in our model, and the tasks of its groups."""
 
     groups: list[TaskGroup] = field(default_factory=list)
     subgroups: list[SubGroup] = field(default_factory=list)
@@ -271,7 +271,7 @@ class Shape:
 
 
 def wish_of(case: Json, task: TaskState) -> Wish:
-    """What a task asks of its node besides room."""
+    """A task's request and its constraints on nodes. Raises UnsupportedError."""
     if not case.get("config", {}).get("predicates_plugin", True):
         return Wish(task.request, (), "")
     key = task.spec.get("pod_anti_affinity_key") or ""
@@ -284,7 +284,7 @@ def wish_of(case: Json, task: TaskState) -> Wish:
 
 
 def shape_of(job: Json, tasks: list[TaskState], asked: Mapping[str, Wish]) -> Shape:
-    """The job's groups in the order in which they are to be placed."""
+    """The job's groups in the order of their placement. Raises ContradictionError."""
     shape = Shape()
     inside: Inside = {}
     for task in tasks:
@@ -311,7 +311,7 @@ def _branch(tree: Json, above: str, inside: Inside, shape: Shape) -> None:
 
 
 def _podset(podset: Json, above: str, inside: Inside, shape: Shape) -> None:
-    """A podset is a group of tasks; where they ask for different things, one sub-group of as many groups."""
+    """Adds a podset as one group of tasks; if their wishes differ, as a sub-group of several groups."""
     name, least = podset["name"], int(podset.get("min_members", 1))
     by_wish = inside.pop(name, {})
     total = sum(len(some) for some in by_wish.values())
@@ -342,7 +342,7 @@ def _podset(podset: Json, above: str, inside: Inside, shape: Shape) -> None:
 
 
 def within(row: Json) -> Within | None:
-    """What a job, a group or a podset asks of where its tasks lie."""
+    """The topology constraint of a job, a group or a podset; None without one."""
     near = row.get("topology")
     if not near:
         return None
@@ -350,13 +350,13 @@ def within(row: Json) -> Within | None:
 
 
 def least_members(job: Json) -> int:
-    """Tasks needed for its gang."""
+    """The number of tasks that its gang needs."""
     least = job.get("min_members")
     return len(job["tasks"]) if least is None else int(least)
 
 
 def _flatten(tree: Json, minimum: dict[str, int]) -> None:
-    """Podsets and their minimum."""
+    """Fills `minimum`: podset -> its minimum."""
     for group in tree.get("groups", ()):
         _flatten(group, minimum)
     for podset in tree.get("podsets", ()):
@@ -364,7 +364,7 @@ def _flatten(tree: Json, minimum: dict[str, int]) -> None:
 
 
 def stale_since(state: State, job: Json, tasks: list[TaskState], now: int) -> int | None:
-    """Since when (ms) some of it runs and some group is below its minimum; None while it is whole."""
+    """The time (ms) since which it runs with some group below its minimum; None while it is whole."""
     broken = any(task.status in ACTIVE for task in tasks) and not any(
         task.status == "succeeded" for task in tasks
     )

@@ -1,4 +1,4 @@
-"""What a scenario expects against what came of it, one sentence per difference."""
+"""Compares a scenario's outcome with what it expects: one sentence per difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.state import RUNNING, Json, State, TaskState
 
 
 def differences(case: Json, state: State, world: World, unplaced: Iterable[str], now: int) -> Iterator[str]:
-    """Compare a state; `unplaced` are the jobs that carry a reason for not fitting."""
+    """Compares a state; `unplaced` are the jobs with a reason for not fitting."""
     expected = case.get("expected", {})
     for name, want in expected.get("jobs", {}).items():
         tasks = state.of_job(name)
@@ -41,7 +41,7 @@ def _tasks(who: str, want: Json, tasks: list[TaskState], now: int) -> Iterator[s
             where = f" on {task.node}" if task.node else ""
             yield f"{who}: {task.id} is {task.status}{where}, expected {want['status']}"
         elif want.get("node") and task.node != want["node"] and task.status != "pending":
-            # The node of a pending task is a leftover of the source.
+            # The source leaves a node in pending tasks; it means nothing.
             yield f"{who}: {task.id} is {task.status} on {task.node}, expected on {want['node']}"
         if want["status"] in RUNNING and task.status in RUNNING and task.started is None:
             yield f"{who}: {task.id} is {task.status} and has no start time"
@@ -61,18 +61,18 @@ def _tasks(who: str, want: Json, tasks: list[TaskState], now: int) -> Iterator[s
 
 
 def gpus_required(request: Request) -> float:
-    """As the source counts: a fraction in hundredths, a request for GPU memory as nothing."""
+    """GPUs as the source counts them: a fraction in hundredths, a request for GPU memory as 0."""
     return round(request.gpu / GPU, 2)
 
 
 def gpus_accepted(task: TaskState) -> float:
-    """As the source counts: of each device it has, a part in hundredths, rounded up."""
+    """GPUs as the source counts them: its portion of each device in hundredths, rounded up."""
     shares = task.place.shares if task.place is not None else ()
     return sum(-(-share.portion * 100 // GPU) for share in shares) / 100
 
 
 def _devices(expected: Json, state: State) -> Iterator[str]:
-    """Tasks with equal group names on one node share a device, those with different names do not."""
+    """Checks that tasks on one node share a device if and only if their group names are equal."""
     named: list[tuple[TaskState, list[str]]] = []
     for name, want in expected.get("jobs", {}).items():
         if want.get("gpu_groups") and not want.get("skip_gpu_group_check"):

@@ -140,15 +140,15 @@ def large_job(name: str, nodes: int, tasks: int, holders: float, claimant: float
 
 
 def reclaim_large_job(nodes: int) -> Json:
-    """Must end with nodes/2 tasks pipelined and half of what runs evicted."""
+    """Must end with nodes/2 tasks pipelined and half of the running tasks evicted."""
     return large_job(f"ReclaimLargeJobs_{nodes}Node", nodes, nodes // 2, 0, nodes * GPUS)
 
 
 def unschedulable(nodes: int, variant: str = "") -> Json:
-    """A gang of ten full nodes that cannot be had.
+    """A gang of ten full nodes that cannot be placed.
 
-    Plainly: the holders' quota is one GPU too large. `_AntiAffinity`: its tasks must lie in different racks,
-    and there are nine. `_Topology`: they must lie in one rack, and each of the twelve has too few nodes.
+    No suffix: the holders' quota is one GPU too large. `_AntiAffinity`: its tasks must be in different racks,
+    and there are nine. `_Topology`: they must be in one rack, and each of the twelve has too few nodes.
     """
     tasks = 10
     quota = nodes * GPUS - tasks * GPUS + (0 if variant else 1)
@@ -172,7 +172,7 @@ def unschedulable(nodes: int, variant: str = "") -> Json:
 
 
 def reclaim_many_jobs(nodes: int, min_runtime_s: int = 0) -> Json:
-    """As many pending 1-GPU jobs inside quota as run outside of theirs: all are exchanged."""
+    """As many 1-GPU jobs wait within quota as run over quota: all of them are exchanged."""
     count = nodes * GPUS
     holders, claimants = "many-single-gpu-running-queue", "many-single-gpu-pending-queue"
     jobs = [
@@ -199,7 +199,7 @@ def reclaim_many_jobs(nodes: int, min_runtime_s: int = 0) -> Json:
 
 
 def inputs() -> dict[str, Callable[[], Json]]:
-    """Every input of the source by name, made when called."""
+    """Name -> a function that makes that input of the source."""
     found: dict[str, Callable[[], Json]] = {}
 
     def add(name: str, make: Callable[..., Json], *arguments: Any) -> None:

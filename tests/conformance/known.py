@@ -1,4 +1,4 @@
-"""Scenarios in which our verdict is another on purpose; `known.json` names the decision and our verdict.
+"""Scenarios in which our verdict differs on purpose; `known.json` names the decision and our verdict.
 
 By settings, `youngest` (the source's victims=youngest) and `defaults` (ours as they come), then by scenario:
 the number of the page in docs/adr, and `ours`: how our outcome differs, word for word, from what the source
@@ -21,12 +21,12 @@ _ALL: dict[str, dict[str, Known]] = json.loads((Path(__file__).parent / "known.j
 
 
 def known(defaults: bool) -> dict[str, Known]:
-    """By scenario."""
+    """Scenario -> its entry in known.json."""
     return _ALL["defaults" if defaults else "youngest"]
 
 
 def verdict(name: str, found: list[str], defaults: bool) -> str:
-    """passed | ours (another verdict, on purpose) | failed."""
+    """passed | ours (differs on purpose) | failed."""
     record = known(defaults).get(name)
     if record is None:
         return "failed" if found else "passed"

@@ -10,13 +10,13 @@ from tests.conformance.session import Outcome, carry, session
 from tests.conformance.state import ContradictionError, Json, State, UnsupportedError, begin
 
 EPOCH = 1_000_000_000
-"""When scenarios begin, in ms: far enough from 0 for jobs to be hours old."""
+"""The time at which scenarios begin, in ms: far enough from 0 for jobs to be hours old."""
 
 
 def play(case: Json, defaults: bool = False) -> list[str]:
-    """What differed, in the order in which it was seen; never raises.
+    """The differences, in the order in which they were seen; never raises.
 
-    `defaults`: with our settings as they come, else with victims=youngest, as the source decides.
+    `defaults`: with our default settings, otherwise with victims=youngest, as the source decides.
     """
     try:
         if case["mode"] == "single_session":

@@ -1,4 +1,4 @@
-"""One cycle of a scenario: production's decide() on a world built fresh, its plan read back as statuses."""
+"""One cycle of a scenario: runs decide() on a new world and reads its plan back as statuses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.conformance.build import build
 from tests.conformance.state import RUNNING, Json, State, TaskState
 
 ACTIONS = {"consolidation": "consolidate", "stalegangeviction": "stale"}
-"""Actions that have another name here."""
+"""The source's name of an action -> ours, where they differ."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a cycle led to: the state straight after it, and how much it did."""
+    """The result of a cycle: the state right after it, and how much it did."""
 
     state: State
     plan: Plan
@@ -27,25 +27,25 @@ class Outcome:
     bind: int = 0
     evict: int = 0
     pipeline: int = 0
-    unplaced: set[str] = field(default_factory=set)  # jobs with a reason for not having a place
+    unplaced: set[str] = field(default_factory=set)  # jobs that have a reason for not being placed
 
 
 def actions_of(case: Json) -> tuple[str, ...]:
-    """Its actions by our names; nothing is taken from others for what was not tried on idle devices first."""
+    """Its actions by our names; adds `allocate`, as work is tried on idle devices before it takes others'."""
     named = tuple(ACTIONS.get(action, action) for action in case["actions"])
     taking = {"consolidate", "reclaim", "preempt"} & set(named)
     return ("allocate", *named) if taking and "allocate" not in named else named
 
 
 def settings_for(case: Json, defaults: bool) -> Settings:
-    """`defaults`: ours. Otherwise the source's, where one of our settings has its rule."""
+    """Our default settings with `defaults`; otherwise the source's rules, where we have settings for them."""
     grace = round(float(case.get("config", {}).get("staleness_grace_s") or 0) * 1000)  # none unless it is set
     ours = Settings(actions=actions_of(case), stale_grace=grace)
     return ours if defaults else replace(ours, consolidation_victims=-1, victims="youngest")
 
 
 def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
-    """Run the scenario's actions once."""
+    """Runs the scenario's actions once."""
     built = build(state, now, epoch)
     sound = not list(faults(built.world))
     plan = decide(built.world, now, settings_for(state.case, defaults))
@@ -73,7 +73,7 @@ def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
 def _carry_over(
     outcome: Outcome, task: TaskState, after: TaskState, row: Task, placed: str | None, now: int
 ) -> None:
-    """A changed row as a status. `placed`: the action that gave a place which is free now."""
+    """Turns a changed row into a status. `placed`: the action that gave it a place that is free now."""
     if task.status in RUNNING:
         if row.claims == task.placement:
             return
@@ -94,7 +94,7 @@ def _carry_over(
 
 
 def carry(outcome: Outcome, jobs: dict[str, Json]) -> State:
-    """The state from which the next cycle starts: who evicts sees no trace of it, a promise is forgotten."""
+    """The state at the start of the next cycle: evicted tasks are pending again, promises are forgotten."""
     state = replace(outcome.state, tasks={})
     for task in outcome.state.tasks.values():
         after = replace(task)

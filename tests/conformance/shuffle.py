@@ -9,15 +9,15 @@ from tests.conformance.state import Json
 
 
 def shuffled(case: Json, seed: int) -> Json:
-    """New names for nodes and jobs, their lists in another order.
+    """Gives nodes and jobs new names and their lists another order.
 
-    Ties go by name, so the new names sort as the old ones do; nothing else about them stays.
+    Names decide ties, so the new names sort as the old ones do; they have nothing else in common.
     """
     return _shuffled(case, random.Random(f"{seed}/{case.get('id')}"), ordered=True)[0]
 
 
 def renamed(case: Json, seed: int) -> tuple[Json, dict[str, str]]:
-    """Names that sort in another way too; and how each new name of a job was called."""
+    """The same with names that sort differently; and new name -> old name of each job."""
     found, jobs = _shuffled(case, random.Random(f"{seed}/{case.get('id')}"), ordered=False)
     return found, {new: old for old, new in jobs.items()}
 

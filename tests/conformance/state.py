@@ -1,4 +1,4 @@
-"""A scenario while it runs: what each of its tasks is doing, and on which devices."""
+"""The state of a scenario: the status of each task, and its devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ContradictionError(ValueError):
 
 
 class UnsupportedError(Exception):
-    """The scenario needs something that the model has no words for; says what."""
+    """The scenario needs something that our model cannot express; says what."""
 
 
 @dataclass(slots=True)
@@ -39,12 +39,12 @@ class TaskState:
     request: Request
     status: str
     placement: Placement | None = None
-    promised: Placement | None = None  # where a pipelined task is to go
-    started: int | None = None  # ms; when it got the place that it has had ever since
+    promised: Placement | None = None  # the future place of a pipelined task
+    started: int | None = None  # ms; when it got its present place
 
     @property
     def place(self) -> Placement | None:
-        """Where it is, or where it is to go."""
+        """Its place, or the one promised to it."""
         return self.promised or self.placement
 
     @property
@@ -57,7 +57,7 @@ class TaskState:
 
 @dataclass(slots=True)
 class State:
-    """All tasks of a scenario by id, and since when (ms) jobs are below their minimum."""
+    """All tasks of a scenario by id, and the time (ms) since which jobs are below their minimum."""
 
     case: Json
     tasks: dict[str, TaskState]
@@ -68,7 +68,7 @@ class State:
 
 
 def request_of(job: Json, task: Json) -> Request:
-    """What one task asks for; `gpus` of the task overrides the job's."""
+    """The request of one task; `gpus` of the task overrides the job's."""
     per = job["per_task"]
     cpu = round(float(per.get("cpu", 1)) * 1000)
     memory = int(per.get("memory_bytes", 10**9))
@@ -125,13 +125,13 @@ def begin(case: Json, now: int) -> State:
                 continue
             task.placement = seats[where].take(task, spec.get("gpu_groups"))
             task.started = now - 60_000
-    for task in promised:  # last, for their places are those that others are leaving
+    for task in promised:  # last, as they get places that others are leaving
         task.promised = seats[task.spec["node"]].take(task, task.spec.get("gpu_groups"))
     return State(case, tasks)
 
 
 class Seats:
-    """Hands out the devices of one node to what runs there when a scenario begins."""
+    """Assigns the devices of one node to the tasks that run there when a scenario begins."""
 
     def __init__(self, node: Json) -> None:
         self._name = node["name"]
@@ -159,7 +159,7 @@ class Seats:
         return Placement(self._name, shares, request.cpu, request.memory)
 
     def _least(self, task: TaskState, taken: list[int]) -> int:
-        """An unused device; on a node that starts over-full the one with most room: nothing stays free."""
+        """The least used device: an unused one, unless the node starts with more tasks than fit."""
         found = [index for index in range(len(self._used)) if index not in taken]
         if not found:
             raise ContradictionError(

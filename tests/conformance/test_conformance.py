@@ -1,4 +1,4 @@
-"""Every scenario of our copy: passes, or stands in known.json with the bug or the ADR that explains it."""
+"""Every scenario of our copy passes, or known.json names the bug or the ADR that explains it."""
 
 import copy
 import json
@@ -42,7 +42,7 @@ def test_scenario(name, defaults):
 
 
 def test_with_our_settings_nearly_all_scenarios_have_the_source_s_verdict():
-    """Two have another: both are decided by who loses first."""
+    """In two of them the verdict depends on the order of victims."""
     assert sorted(set(known(True)) & set(RUN)) == ["gpu_memory-010", "integration_reclaim-024"]
     assert not set(known(False)) & set(RUN)
 
@@ -56,7 +56,7 @@ def test_a_verdict_that_is_neither_theirs_nor_ours_fails():
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_other_names_and_another_order_change_no_verdict(seed):
-    """All scenarios in one order; `make test-long` plays them in a second one."""
+    """Plays all scenarios in one order; `make test-long` plays them in a second one."""
     changed = [name for name, case in RUN.items() if bool(play(shuffled(case, seed))) != (name in KNOWN)]
     assert not changed
 
@@ -97,7 +97,7 @@ def test_sums_of_requests_are_compared():
 
 
 def test_devices_are_compared():
-    """The source expects two sharers of one device; with another name for one of them that is a failure."""
+    """The source expects two tasks to share a device; a different group name for one of them is a failure."""
 
     def change(case):
         case["expected"]["jobs"]["pending_shared_gpu_job1"]["gpu_groups"] = ["2"]
@@ -181,7 +181,7 @@ def test_areas_left_out_are_named_and_can_be_asked_for(capsys):
 
 
 def test_the_peer_s_benchmark_inputs_can_be_read():
-    """The small ones; each is a scenario without expectations."""
+    """The small inputs; each is a scenario without expectations."""
     made = inputs()
     assert len(made) == 34
     for name in (
@@ -192,7 +192,7 @@ def test_the_peer_s_benchmark_inputs_can_be_read():
         assert play(made[name]()) == []
 
 
-# ---------------------------------------------------------------- words that our copy does not use
+# ---------------------------------------------------------------- keys that our copy does not use
 def small(*tasks, jobs=(), **expected):
     """One node of 2 GPUs, one project; a job with these (status, node) tasks and others."""
     base = copy.deepcopy(CASES["allocate-000"])
@@ -224,7 +224,7 @@ def test_gated_tasks_keep_their_job_from_starting():
 
 
 def test_a_promise_made_before_lies_on_what_is_being_left():
-    """One device runs, one is left: the promise takes the second, and nobody else gets it."""
+    """One device is in use, one is being left: the promise takes the second, and no other task gets it."""
     case = small(
         ("running", "node0"),
         jobs=[[("releasing", "node0")], [("pipelined", "node0")], [("pending", None)]],
@@ -244,7 +244,7 @@ def test_a_start_time_that_was_not_refreshed():
 
 
 def test_a_start_time_is_refreshed_by_a_new_start_in_rounds():
-    """One that ran before the first cycle, and one that was started in it."""
+    """One task ran before the first cycle, one was started in it."""
     case = small(("running", "node0"), ("running", "node0"))
     case["expected"]["tasks"] = {
         name: {"status": "running", "gpus_required": 1, "started_at_least_s_ago": 60}

@@ -1,6 +1,6 @@
-"""Scenarios of our own in the same schema: each is one rule, or two that meet, and says which in `why`.
+"""Scenarios of our own in the same schema: each tests one rule, or two that meet, and names them in `why`.
 
-What is expected was worked out from the rules by hand, before our core was asked.
+The expectations were derived from the rules by hand, before our core was run.
 """
 
 from pathlib import Path

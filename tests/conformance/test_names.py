@@ -1,4 +1,4 @@
-"""What nodes and jobs are called decides nothing but which of equal nodes is taken."""
+"""Names of nodes and jobs decide only which of several equal nodes is taken."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from tests.conformance.test_conformance import RUN
 
 
 def _aged(case):
-    """The scenario with no two jobs of one age: of equal ones the name decides who is first, as it should."""
+    """The scenario with jobs of different ages: the name rightly decides the order of jobs of equal age."""
     oldest_first = [job["name"] for job in reversed(by_age(case))]
     ages = {name: 0.001 * at for at, name in enumerate(oldest_first)}  # minutes
     jobs = [
@@ -23,7 +23,7 @@ def _aged(case):
 
 
 def _trail(case, called):
-    """What the tasks of each job are doing after each cycle, and how many were evicted in it."""
+    """After each cycle: the statuses of each job's tasks, and the number of evictions."""
     once = case["mode"] != "rounds"
     rounds = {"until_match": 1, "after_match": 0} if once else case.get("rounds", {})
     jobs = {job["name"]: job for job in case["jobs"]}

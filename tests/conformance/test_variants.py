@@ -1,4 +1,4 @@
-"""What must not matter does not: every scenario passes after changes that leave its verdicts as they are."""
+"""Every scenario also passes after changes that must not affect its verdict."""
 
 import pytest
 

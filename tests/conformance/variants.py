@@ -1,4 +1,4 @@
-"""Changes of a scenario after which no verdict may be another: functions, None where they do not apply."""
+"""Changes of a scenario that must not change its verdict; each function returns None if it does not apply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _filtered(case: Json) -> bool:
 
 
 def _project(case: Json, deserved: int, weight: int) -> None:
-    """One more project, in the department that has no bounds or in a department of its own."""
+    """Adds a project, in the implicit department or in a department of its own."""
     row: Json = {"created_order": 90, "deserved_gpus": deserved, "over_quota_weight": weight}
     wide = next((row["name"] for row in case["departments"] if row.get("implicit")), None)
     if wide is None:
@@ -30,7 +30,7 @@ def _job(case: Json, name: str, per_task: Json, *tasks: Json, **more: Json | int
 
 
 def full_node(case: Json) -> Json:
-    """One more node, full of another project's work that is inside its quota and never stopped."""
+    """Adds a node that is full of another project's non-preemptible work within its quota."""
     _project(case, 8, 1)
     case["nodes"].append({"name": "zz-node", "gpu_memory_mib": 100, **SIZE})
     _job(case, "zz-runs", SIZE, {"status": "running", "node": "zz-node"}, preemptible=False, priority=100)
@@ -38,13 +38,13 @@ def full_node(case: Json) -> Json:
 
 
 def empty_queue(case: Json) -> Json:
-    """A project with quota and without work."""
+    """Adds a project with quota and without work."""
     _project(case, 5, 1)
     return case
 
 
 def hopeless(case: Json) -> Json | None:
-    """A job for which there is no node, one that waits for a gate, and one that is over."""
+    """Adds a job that fits no node, one that waits for a gate, and one that has ended."""
     if not _filtered(case):
         return None
     _project(case, 0, 0)
@@ -56,7 +56,7 @@ def hopeless(case: Json) -> Json | None:
 
 
 def deeper(case: Json) -> Json:
-    """A queue with the same numbers around each project, and one without bounds around all departments."""
+    """Adds a queue with the same numbers above each project, and an unbounded one above all departments."""
     inner = {row.get("parent") for row in case["projects"]}
     for row in [row for row in case["projects"] if row["name"] not in inner]:
         case["projects"].append({**row, "name": f"around-{row['name']}"})
@@ -69,7 +69,7 @@ def deeper(case: Json) -> Json:
 
 
 def trees(case: Json) -> Json:
-    """Each job's minimum said of a podset in a group."""
+    """Moves each job's minimum to a podset in a group."""
     for job in case["jobs"]:
         if "subgroups" not in job and job["tasks"]:
             least = job.pop("min_members", None)
@@ -81,7 +81,7 @@ def trees(case: Json) -> Json:
 
 
 def one_zone(case: Json) -> Json:
-    """All nodes in one zone, in which every job must lie."""
+    """Puts all nodes into one zone, in which every job must be placed."""
     case.setdefault("topologies", []).append({"name": "zz", "levels": ["zz/zone"]})
     for node in case["nodes"]:
         node.setdefault("labels", {})["zz/zone"] = "only"
@@ -93,7 +93,7 @@ def one_zone(case: Json) -> Json:
 
 
 def any_node(case: Json) -> Json | None:
-    """Every task may go to every node, in so many words; ages and priorities on another scale."""
+    """Allows every task every node explicitly; scales ages and priorities."""
     if not _filtered(case):
         return None
     names = [node["name"] for node in case["nodes"]]
@@ -106,7 +106,7 @@ def any_node(case: Json) -> Json | None:
 
 
 def backwards(case: Json) -> Json:
-    """All lists the other way round, and more cycles."""
+    """Reverses all lists, and adds cycles."""
     for rows in (case["nodes"], case["departments"], case["projects"], case["jobs"]):
         rows.reverse()
     for job in case["jobs"]:
@@ -118,7 +118,7 @@ def backwards(case: Json) -> Json:
 
 
 def _by_quota_alone(case: Json) -> bool:
-    """True if no share depends on how large the cluster is: nobody has a weight or an unlimited quota."""
+    """True if no share depends on the cluster's size: no queue has a weight or an unlimited quota."""
     wide = [row for row in case["departments"] if not row.get("implicit")]
     rows = (*wide, *case["projects"])
     return not any(
@@ -130,7 +130,7 @@ def _by_quota_alone(case: Json) -> bool:
 
 
 def doubled(case: Json) -> Json | None:
-    """Two GPUs for every one: of nodes, quotas, limits and requests."""
+    """Doubles the GPUs of nodes, quotas, limits and requests."""
     jobs = case["jobs"]
     if not _by_quota_alone(case) or any(not job["per_task"].keys() & {"gpus"} for job in jobs):
         return None
@@ -157,7 +157,7 @@ def doubled(case: Json) -> Json | None:
 
 
 def side_by_side(case: Json) -> Json | None:
-    """The same once more beside it, on nodes, in queues and with jobs of its own."""
+    """Adds a copy of the scenario, with nodes, queues and jobs of its own."""
     if not (_filtered(case) and _by_quota_alone(case)) or case.get("topologies"):
         return None
     if not all(row.get("implicit") for row in case["departments"]):
@@ -197,5 +197,5 @@ VARIANTS: tuple[Callable[[Json], Json | None], ...] = (
 
 
 def varied(case: Json, by: Callable[[Json], Json | None]) -> Json | None:
-    """The scenario with that change; its own rows stay as they are."""
+    """A copy of the scenario with that change; does not modify the original."""
     return by(copy.deepcopy(case))

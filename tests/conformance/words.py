@@ -1,4 +1,4 @@
-"""The words of a scenario that this runner knows. Any other one is reported, never passed over."""
+"""The keys of a scenario that this runner knows. It reports any other key and never ignores one."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ KNOWN = {
     "expected node": {"releasing_gpus", "idle_gpus"},
     "domain check": {"tasks", "label", "all_in", "node_set", "single_domain_of", "different_domains"},
 }  # fmt: skip
-"""Of each kind of object. `qos` says nothing without NUMA, `labels` of a task only name the selector, and all
-that `annotations` could mean is said in other words."""
+"""Kind of object -> its keys. `qos` means nothing without NUMA, `labels` of a task only serve selectors, and
+other keys express all that `annotations` could mean."""
 
 ACTIONS = {"allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"}
 
 
 def refuse(case: Json) -> None:
-    """Raise UnsupportedError for the first word that is not known; empty values say nothing."""
+    """Raises UnsupportedError for the first unknown key; ignores empty values."""
     for kind, row in _objects(case):
         for word, value in row.items():
             if word not in KNOWN[kind] and value not in (None, "", [], {}, False):
@@ -64,7 +64,7 @@ def refuse(case: Json) -> None:
 
 
 def _objects(case: Json) -> Iterator[tuple[str, Json]]:
-    """Everything in a scenario that has words, with its kind."""
+    """Every object of a scenario, with its kind."""
     yield "scenario", case
     yield "config", case.get("config", {})
     arguments = case.get("config", {}).get("plugin_args", {})

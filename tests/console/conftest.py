@@ -15,19 +15,19 @@ from examples.walkthrough import Stage
 from tests.house.gaps import gap
 
 PATIENCE = 120_000
-"""Milliseconds within which a page must show what is expected: only a page that never does fails."""
+"""Milliseconds for a page to show what is expected: so long that only a page that never does fails."""
 
 expect.set_options(timeout=PATIENCE)
 
 AXE = Axe().axe_script
-"""Half a megabyte that is to be compiled."""
+"""Half a megabyte of script that the browser compiles."""
 
 
 @contextmanager
 def played(folder: Path, *commands: str) -> Iterator[Stage]:
-    """A server, and what was typed before anybody looks at it."""
+    """A server on which these commands were run."""
     stage = Stage(folder / "stage")
-    stage.env.pop("PYTEST_CURRENT_TEST", None)  # where NiceGUI sees it, nothing is compressed
+    stage.env.pop("PYTEST_CURRENT_TEST", None)  # NiceGUI does not compress answers if it sees this
     try:
         for command in commands:
             typed(stage, command)
@@ -47,7 +47,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # The first takes a fifth less of the processor than the second.
+    # The first takes a fifth less processor time than the second.
     programs = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, programs)), None)
     if program is None:
@@ -63,17 +63,17 @@ def browser() -> Iterator[Browser]:
 
 
 def url_of(stage: Stage) -> str:
-    """Of the server, without a slash at its end."""
+    """The server's URL, without a slash at the end."""
     port = (stage.state / "port").read_text().strip()
     return f"http://127.0.0.1:{port}"
 
 
 class Reading:
-    """What a page must never do while it is read."""
+    """Records what a page must never do: errors of scripts or the console, requests to other hosts."""
 
     def __init__(self, page: Page, home: str) -> None:
         self.wrong: list[str] = []
-        self.away = False  # the server is: what cannot be reached is no error then
+        self.away = False  # the server is down: errors on the console do not count
         page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
         page.on("console", lambda it: self._said(it.type, it.text))
         page.on("request", lambda it: self._asked(it.url, home))
@@ -88,7 +88,7 @@ class Reading:
 
 
 def profile(browser: Browser, stage: Stage) -> BrowserContext:
-    """Of a browser that was never here."""
+    """A new browser context without cookies or cache."""
     context = browser.new_context(
         base_url=url_of(stage),
         viewport={"width": 1360, "height": 900},
@@ -100,7 +100,7 @@ def profile(browser: Browser, stage: Stage) -> BrowserContext:
 
 @contextmanager
 def read(context: BrowserContext, stage: Stage) -> Iterator[Page]:
-    """A page that does nothing which it must never do."""
+    """A new page; asserts at its end that Reading has recorded nothing."""
     page = context.new_page()
     reading = Reading(page, url_of(stage))
     page.reading = reading  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def read(context: BrowserContext, stage: Stage) -> Iterator[Page]:
 
 @pytest.fixture
 def anew(browser: Browser, stage: Stage) -> Iterator[Page]:
-    """A page of a browser that was never here."""
+    """A page in a new browser context."""
     context = profile(browser, stage)
     with read(context, stage) as page:
         yield page
@@ -120,7 +120,7 @@ def anew(browser: Browser, stage: Stage) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def known(browser: Browser, stage: Stage) -> Iterator[BrowserContext]:
-    """A browser that has loaded and compiled what pages need: without it that is most of many a test."""
+    """A context that keeps the compiled scripts of pages: loading them would take most of many tests."""
     context = profile(browser, stage)
     yield context
     context.close()
@@ -139,14 +139,14 @@ def page(known: BrowserContext, stage: Stage) -> Iterator[Page]:
 
 
 def typed(stage: Stage, command: str) -> str:
-    """What a command prints; it must succeed."""
+    """Runs a command, which must succeed; returns what it prints."""
     done = stage.run(command)
     assert done.code == 0, f"{command}: {done.said}"
     return done.out
 
 
 def gone(stage: Stage, project: str = "") -> None:
-    """Delete all workloads (of a project). One that the test has deleted may go between list and delete."""
+    """Deletes all workloads (of a project). One that the test has deleted may go between list and delete."""
     option = f"-p {project} " if project else ""
     while names := " ".join(typed(stage, f"pliant list {option}-o name").split()):
         done = stage.run(f"pliant delete {option}{names}")
@@ -160,9 +160,9 @@ def written(path: Path) -> str:
 
 
 def serious(page: Page, options: dict[str, Any] | None = None) -> str:
-    """What axe finds serious or critical, with the elements."""
-    # Of what it finds right one element each is told: hundreds take longer on their way here than to look at.
-    if not page.evaluate("'axe' in window"):  # it stays until another page is loaded
+    """The violations that axe rates serious or critical, with their elements."""
+    # Of rules that hold, axe sends one element each: sending hundreds takes longer than the check.
+    if not page.evaluate("'axe' in window"):  # the script stays until another page is loaded
         page.evaluate(AXE)
     wanted = json.dumps({"resultTypes": ["violations"], **(options or {})})
     found = page.evaluate(f"axe.run({wanted}).then(it => it.violations)")

@@ -1,4 +1,4 @@
-"""Pictures of every page of a server on which much has happened.
+"""Takes pictures of every page of a server with much history.
 
 python -m tests.console.pictures docs/guide/console     those of the guide
 python -m tests.console.pictures FOLDER all [NAME...]   each light and dark, as wide as a desktop and a phone

@@ -1,6 +1,6 @@
-"""The four documents, parts for a user interface: clicked by their labels in order, seen by the command line.
+"""The user interface parts of the four documents: clicks their labels in order, checks by the command line.
 
-Nothing is reached by an address but what a document names: the login page, and `/projects`.
+Opens by address only what a document names: the login page and `/projects`.
 """
 
 import re
@@ -27,7 +27,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def page(anew: Page, stage: Stage) -> Page:
-    """Logged in at the login page."""
+    """A page that is logged in at the login page."""
     log_in(anew, stage, "/")
     expect(anew.get_by_role("heading", name="Workloads")).to_be_visible()
     return anew
@@ -35,7 +35,7 @@ def page(anew: Page, stage: Stage) -> Page:
 
 @pytest.fixture(autouse=True)
 def left(stage: Stage) -> Iterator[None]:
-    """Workloads of a test go with it, and so do the projects of the documents."""
+    """Removes a test's workloads and the documents' projects at its end."""
     yield
     for project in typed(stage, "pliant project list -o name").split():
         gone(stage, project)
@@ -53,7 +53,7 @@ def log_in(page: Page, stage: Stage, where: str) -> None:
 
 
 def press(page: Page | Locator, label: str) -> None:
-    """A button by its label; case does not matter."""
+    """Presses a button by its label; case does not matter."""
     page.get_by_role("button", name=re.compile(rf"^{re.escape(label)}$", re.IGNORECASE)).click()
 
 
@@ -63,7 +63,7 @@ def go(page: Page, label: str) -> None:
 
 
 def add_project(page: Page, name: str) -> None:
-    """On the page of projects: add one, allocate 2 GPUs to it."""
+    """Adds a project with 2 GPUs on the page of projects."""
     press(page, "+ New project")
     page.get_by_label("Project name").fill(name)
     page.get_by_label("GPU quota").fill("2")
@@ -72,7 +72,7 @@ def add_project(page: Page, name: str) -> None:
 
 
 def begin(page: Page, project: str, name: str, kind: str = "Training") -> None:
-    """From the Workload Manager to the first step's name."""
+    """Begins a workload in the Workload Manager, up to the name in the first step."""
     expect(page.get_by_role("navigation")).to_contain_text("Workload manager")
     go(page, "Workloads")
     press(page, "+ NEW WORKLOAD")
@@ -105,7 +105,7 @@ def finish(page: Page, name: str, compute: str, label: str = "CREATE TRAINING") 
 
 
 def seen(stage: Stage, command: str, *rows: tuple[str, str, str]) -> None:
-    """The command shows these (workload, status, allocation), after a while."""
+    """Waits until the command shows these (workload, status, allocation)."""
     header = ("Workload", "Status", "GPU Alloc.")
     found: list[list[str]] = []
     for _ in range(600):
@@ -116,7 +116,7 @@ def seen(stage: Stage, command: str, *rows: tuple[str, str, str]) -> None:
 
 
 def elastic(stage: Stage) -> None:
-    """The command line of both documents about elasticity, on one node of two GPUs: the other is filled."""
+    """The command line of both documents on elasticity, on one node of two GPUs: the other node is filled."""
     typed(stage, "pliant submit rest -p others -i ubuntu -g 2 --interactive -- sleep infinity")
     typed(stage, "runai submit elastic1 -i gcr.io/run-ai-demo/quickstart -g 1 --elastic")
     rest = ("rest", "Running", "2.00")
@@ -191,7 +191,7 @@ def test_002_over_quota_and_fairness(page: Page, stage: Stage) -> None:
     press(page, "CREATE TRAINING")
     expect(page.get_by_role("link", name="b2", exact=True)).to_be_visible()
     seen(stage, "runai list -A", *running, ("b2", "Running", "1.00"), ("a1", "Pending", "0.00"))
-    # What A2 goes on with: with a2 gone, a1 runs again on its own.
+    # What A2 continues with: once a2 is gone, a1 runs again by itself.
     typed(stage, "runai delete a2 -p team-a")
     seen(stage, "runai list -A", *((name, "Running", "1.00") for name in ("a1", "b1", "b2")))
 
@@ -256,7 +256,7 @@ def test_two_people_edit_one_quota(page: Page, stage: Stage) -> None:
     page.get_by_label("GPU quota").fill("2")
     press(page, "Create project")
     expect(page.get_by_role("cell", name="team-x", exact=True)).to_be_visible()
-    # Somebody else changes it while the form is open: this one is told, and nothing is lost.
+    # Another user changes it while the form is open: the form says so, and nothing is lost.
     press(page, "Actions for team-x")
     page.get_by_role("menuitem", name="Edit").click()
     page.get_by_label("GPU quota").fill("3")

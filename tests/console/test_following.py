@@ -1,4 +1,4 @@
-"""What reads a page again ends with the server."""
+"""The task that refreshes a page ends with the server."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -25,7 +25,7 @@ class Client:
 
 
 def test_it_ends_when_it_is_told_to_just_as_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As at the end of a server, which changes the board and then cancels all: it went on for ever."""
+    """A server that ends changes the board and then cancels all tasks: this one ran on for ever."""
     monkeypatch.setattr(module, "GAP", 0.0)
     followed: list[Coroutine[Any, Any, None]] = []
     create = SimpleNamespace(create=lambda run, name: followed.append(run))

@@ -1,4 +1,4 @@
-"""Every form says at the field what is wrong, before it is sent and, with a code, what the server refuses."""
+"""Every form shows errors at the field: its own before it is sent, the server's with a code."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def headers(stage: Stage) -> dict[str, str]:
 
 
 def kept(stage: Stage, path: str, spec: dict[str, Any], name: str = "taken") -> None:
-    """For everybody."""
+    """Stores an asset for the whole tenant."""
     body = {"meta": {"name": name, "scope": "tenant", "scopeId": None}, "spec": spec}
     told = ask(stage, "POST", f"/api/v1/{path}", headers(stage), text=json.dumps(body))
     assert told.status < 300, told.body
@@ -52,16 +52,16 @@ def kept(stage: Stage, path: str, spec: dict[str, Any], name: str = "taken") -> 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How it is opened, what is typed into it, and what it says then at a field: (field, text)."""
+    """How to open a form, what to type into it, and what it then shows at a field: (field, text)."""
 
     page: str
     opens: Sequence[str]  # buttons and entries of menus, one after the other
     sends: str  # its last button
-    early: dict[str, str]  # field -> what cannot be meant
-    says: Sequence[tuple[str, str]]  # before anything is sent
-    late: dict[str, str]  # field -> what only the server knows to be wrong
+    early: dict[str, str]  # field -> a value that the form refuses
+    says: Sequence[tuple[str, str]]  # errors before anything is sent
+    late: dict[str, str]  # field -> a value that only the server refuses
     refused: tuple[str, str, int]  # field, text, code
-    then: dict[str, str] = field(default_factory=dict)  # what the other fields need
+    then: dict[str, str] = field(default_factory=dict)  # field -> values for the other fields
 
 
 FORMS = (
@@ -190,12 +190,12 @@ FORMS = (
 
 
 def said_at(sheet: Page | Locator, label: str) -> Locator:
-    """The field with that label and what is said below it."""
+    """The field with that label and the text below it."""
     return sheet.get_by_label(label, exact=True).locator("xpath=ancestor::label")
 
 
 def state(stage: Stage) -> dict[str, Any]:
-    """All that these forms could have changed."""
+    """The state of all that these forms can change."""
     paths = (
         "org-unit/projects", "org-unit/departments", "node-pools", "asset/environment", "asset/compute",
         "workload-templates/trainings", "users", "service-accounts", "authorization/access-rules",
@@ -207,7 +207,7 @@ def state(stage: Stage) -> dict[str, Any]:
 
 
 def settled(told: Any) -> Any:
-    """Without what time alone changes."""
+    """The same without what changes as time passes."""
     if isinstance(told, dict):
         passing = ("status", "lastLogin", "fairShareGpus", "totalRunningTimeSeconds")
         return {key: settled(value) for key, value in told.items() if key not in passing}
@@ -236,7 +236,7 @@ def test_every_form_explains_at_the_field_and_what_is_refused_changes_nothing(
         label, text, code = form.refused
         expect(said_at(sheet, label)).to_contain_text(text)
         expect(said_at(sheet, label)).to_contain_text(f"({code})")
-        expect(sheet.get_by_role("alert").filter(has_text="(")).to_have_count(1)  # said once, at the field
+        expect(sheet.get_by_role("alert").filter(has_text="(")).to_have_count(1)  # shown once, at the field
         sheet.get_by_role("button", name="Close").click()
         expect(sheet).to_have_count(0)
     assert settled(state(stage)) == before

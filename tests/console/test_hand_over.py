@@ -1,4 +1,4 @@
-"""The server that leads ends at once: an open page finds the second one by itself and shows the truth."""
+"""The leader is killed: an open page finds the second server by itself and shows the current state."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def test_a_page_goes_on_with_the_second_server(page: Page, stage: Stage) -> None
     page.reading.away = True  # type: ignore[attr-defined]
     led = json.loads(written(stage.state / "server.json"))["pid"]
     os.kill(led, signal.SIGKILL)
-    while stage.run(f"pliant submit after -g 1 {SLEEP}").code != 0:  # the other one takes the lead
+    while stage.run(f"pliant submit after -g 1 {SLEEP}").code != 0:  # until the other one leads
         continue
     expect(page.get_by_role("row", name="after")).to_contain_text("Running")
     expect(page.get_by_role("row", name="before")).to_contain_text("Running")

@@ -1,4 +1,4 @@
-"""What would let a workload start, tried and then made with clicks; the logs of earlier attempts."""
+"""Remedies that would let a workload start, tried and then applied by clicks; logs of earlier attempts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ SLEEP = "-i ubuntu -- sleep infinity"
 
 @pytest.fixture(autouse=True)
 def empty(stage: Stage) -> Iterator[None]:
-    """What a test submits is gone when the next one begins, and so is the quota that it gave."""
+    """Removes what a test submitted and resets the quota that it gave before the next one begins."""
     yield
     gone(stage)
     typed(stage, "pliant project update team-a --quota 2")

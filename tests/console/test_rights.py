@@ -1,4 +1,4 @@
-"""For every role, page and action: offered if and only if the rights allow it. Without a browser."""
+"""Every role is offered a page or an action if and only if its rights allow it. Without a browser."""
 
 import asyncio
 import html
@@ -74,10 +74,10 @@ BUTTONS = {
     ("welcome", "Continue"): "projects:create",
     ("new/trainings", "Continue"): "workloads:create",
 }
-"""Every button that stands on a page by itself."""
+"""Every button that a page has outside of tables."""
 
 OTHERS = {"settings": "self:read", "welcome": "projects:create", "new/trainings": "workloads:create"}
-"""Pages that the navigation does not have."""
+"""Pages that are not in the navigation."""
 
 OF_WORKLOADS = {
     "Stop": "workloads:update",
@@ -125,26 +125,26 @@ ROWS: dict[str, dict[str, dict[str, str]]] = {
     "event-history": {"root": {"Show what changed": "audit:read"}},
     "general-settings": {"stale-grace": {"Edit": "settings:update"}},
 }
-"""Page -> row by its name -> every action of its menu -> what it needs where that is."""
+"""Page -> name of a row -> each action of its menu -> the right that it needs at the row's place."""
 
 WHERE = {
     **dict.fromkeys(("in-team-a", "team-a", "of-team-a", "Training policy of project team-a"), "team-a"),
     **dict.fromkeys(("in-far-away", "far-away", "of-far-away"), "far-away"),
     "Training policy of project far-away": "far-away",
     "far": "far",
-    "nightly": "far-away",  # its rule; as a program it belongs to no place
+    "nightly": "far-away",  # the place of its rule; a program itself has none
     "alice": "team-a",
 }
-"""Row -> project or department it belongs to; the others to the tenant."""
+"""Row -> its project or department; other rows belong to the tenant."""
 
 ANYWHERE = {"users:write", "applications:write", "access-rules:read", "policies:read", "audit:read"}
-"""What is offered to those who may do it at any scope: the server says more exactly to whom."""
+"""Rights whose actions are offered to holders at any scope: the server then checks the exact scope."""
 
 REGIONS = {"Logs": "workloads:logs", "Terminal": "workloads:exec"}
 
 
 class Shown:
-    """What a page brings with it before its browser has said anything."""
+    """The elements of a page as first served, before its browser connects."""
 
     def __init__(self, told: Told) -> None:
         assert told.status == 200, told.status
@@ -171,7 +171,7 @@ class Shown:
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        """A table without the column of actions offers none, whatever stands in its rows."""
+        """Rows of all tables; one without a column of actions offers none, whatever its rows contain."""
         found: list[Mapping[str, Any]] = []
         for props in (it.get("props", {}) for it in self.seen):
             offers = any(column["name"] == "actions" for column in props.get("columns", ()))
@@ -186,7 +186,7 @@ class Shown:
 
 @pytest.fixture(scope="module")
 def places(stage: Stage) -> dict[str, tuple[Place, str]]:
-    """Two projects of two departments: where they are, and the id of a workload that runs there."""
+    """Two projects of two departments -> (place, the id of a workload that runs there)."""
     typed(stage, "pliant department create far --quota 1")
     typed(stage, "pliant project create far-away --department far --quota 1")
     token = (stage.state / "token").read_text().strip()
@@ -204,7 +204,7 @@ def places(stage: Stage) -> dict[str, tuple[Place, str]]:
 
 
 def _fill(stage: Stage, token: str, places: Mapping[str, Place]) -> None:
-    """Something of each kind, for everybody and in both projects."""
+    """Makes something of each kind, in the tenant and in both projects."""
     for name, place in {"all": Place(), **places}.items():
         scope = {"scope": place.kind, "scopeId": place.project or None}
         meta = {"name": f"of-{name}", **scope}
@@ -235,7 +235,7 @@ def _get(stage: Stage, token: str, path: str) -> Any:
 
 
 def _scope(role: Role, places: Mapping[str, tuple[Place, str]]) -> Place:
-    """The administrator has the tenant, the roles of a department that of team-a, the others team-a."""
+    """A role's scope: the tenant for role 1, team-a's department for department roles, otherwise team-a."""
     place = places["team-a"][0]
     if role.id == 1:
         return Place()
@@ -243,7 +243,7 @@ def _scope(role: Role, places: Mapping[str, tuple[Place, str]]) -> Place:
 
 
 def _logged_in(stage: Stage, role: Role, scope: Place) -> dict[str, str]:
-    """A browser's cookie of a program that has the role there."""
+    """The cookie of a browser logged in as a program with the role at that scope."""
     name = f"role-{role.id}"
     told = json.loads(typed(stage, f"pliant app create {name} -o json"))
     where = "--in-project team-a" if scope.project else "--department default" if scope.department else ""
@@ -306,7 +306,7 @@ CURES = {
     "end": ("workloads:update", {"kind": "workload", "name": "in-team-a"}),
     "uncordon": ("nodes:update", {"kind": "node", "name": "sim-0"}),
 }
-"""Kind of a cure -> what it needs, of what."""
+"""Kind of a remedy -> (the right that it needs, its object)."""
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
@@ -337,7 +337,7 @@ def test_a_cure_has_a_button_for_those_who_may_make_it(
 
 
 def _holds(grants: list[Grant], right: str, scope: tuple[str, str]) -> bool:
-    """As the API says where rights hold: at the scope of each rule."""
+    """True if the API reports that right at that scope: it holds at the scope of each rule."""
     place = grants[0].scope
     return scope == (place.kind, place.project or place.department) and may(grants, right)
 

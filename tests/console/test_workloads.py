@@ -1,4 +1,4 @@
-"""The table of workloads and the page of one, as somebody sees and uses them in a browser."""
+"""The table of workloads and the page of one, as a user sees and uses them in a browser."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SLEEP = "-i ubuntu -- sleep infinity"
 
 @pytest.fixture(autouse=True)
 def empty(stage: Stage) -> Iterator[None]:
-    """What a test submits is gone when the next one begins."""
+    """Removes what a test submitted before the next one begins."""
     yield
     gone(stage)
 
@@ -135,7 +135,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[31mred"
 
 
 def test_what_people_write_is_text(page: Page, stage: Stage) -> None:
-    """Through each text that a submitter chooses: arguments, a variable, a line of the log, an escape."""
+    """Each text that a submitter chooses: arguments, a variable, a line of the log, an escape."""
     lines = (f"print({EVIL!r})", f"print({ESCAPES!r}, flush=True)", "import time", "time.sleep(1e6)")
     (stage.home / "evil.py").write_text("\n".join(lines))
     typed(stage, f"pliant submit evil -g 1 --environment 'X={EVIL}' -- python3 evil.py '{EVIL}'")
@@ -151,7 +151,7 @@ def test_what_people_write_is_text(page: Page, stage: Stage) -> None:
 
 
 def test_a_script_that_gets_in_does_not_run(page: Page) -> None:
-    """The second wall: were something shown as HTML, the policy of the page would not run it."""
+    """The second defence: if something were shown as HTML, the page's policy would not run it."""
     page.reading.away = True  # type: ignore[attr-defined]  # Chromium says that it refused
     ran = page.evaluate(
         """() => new Promise(done => {
@@ -174,14 +174,14 @@ def test_nothing_serious_is_wrong_for_those_who_do_not_see(page: Page, stage: St
     name = f"seen-{scheme}"
     typed(stage, f"pliant submit {name} -g 1 {SLEEP}")
     expect(row(page, name)).to_contain_text("Running")
-    # All the while the page fetches something: Quasar's own bar would have no name for a screen reader.
+    # While the page fetches: Quasar's own progress bar would have no name for a screen reader.
     page.route("**/slow", lambda _: None)
     page.evaluate("(window.slow = new XMLHttpRequest()).open('GET', '/slow'); window.slow.send()")
     assert serious(page) == ""
     page.get_by_role("button", name=f"Actions for {name}").click()
     page.get_by_role("menuitem", name="Delete").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    # What lets clicks through is no background for axe; the same buttons are looked at on the next page.
+    # Axe takes no background from elements that let clicks through; the next page has the same buttons.
     assert serious(page, {"rules": {"color-contrast": {"enabled": False}}}) == ""
     page.get_by_role("dialog").get_by_role("button", name="Keep").click()
     page.get_by_role("link", name=name).click()

@@ -1,4 +1,4 @@
-"""A loop without a thread over the virtual engine and a real store: cycles happen when a test says so."""
+"""A loop without a thread over the virtual engine and a real store: a test triggers each cycle."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ START = 1_700_000_000_000
 
 
 class Stage:
-    """One server's inside. `reopen` is what a restart of the server is."""
+    """The inside of one server. `reopen` restarts it."""
 
     def __init__(self, folder: Path, simulate: str = "1x2", **latencies: int) -> None:
         self.path = folder / "pliant.db"
@@ -47,7 +47,7 @@ class Stage:
         self.run()
 
     def run(self, ms: int = 0) -> None:
-        """Let virtual time pass, with a cycle whenever something happened or is due."""
+        """Lets virtual time pass, with a cycle whenever something happened or is due."""
         until = self.timeline.now() + ms
         self.loop.settle()
         while True:
@@ -62,7 +62,7 @@ class Stage:
         self.loop.world.check()
 
     def project(self, name: str, quota: int, **more: Any) -> None:
-        """`quota` in GPUs."""
+        """Creates a project; `quota` in GPUs."""
         change = QueueChange(name=name, quotas=(("default", QuotaChange(gpu=quota * 1000)),), **more)
         self.service.create_project(change, "test")
 
@@ -91,7 +91,7 @@ class Stage:
 
 
 class FailingStore:
-    """A store whose commits fail as long as it is told to."""
+    """A store whose commits raise `error` while it is set."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Past use: the arithmetic as a table, and what a server with work on it writes down."""
+"""Past use: the arithmetic as a table, and what a server with running work records."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_a_server_that_was_gone_for_long_counts_no_more_than_the_window() -> Non
 def test_a_steady_use_comes_to_rate_by_half_life_over_ln_2() -> None:
     row = PastUse("1", "default", 0, 0, 0)
     found = sum_of(row, 1000, 60 * DAY, HALVED)
-    steady = 1000 * DAY * 10**9 // 693_147_181  # the whole past; of it 1/128 lies before the window
+    steady = 1000 * DAY * 10**9 // 693_147_181  # the whole past, 1/128 of which is before the window
     assert abs(found - steady * 127 // 128) * 1000 < 5 * steady  # within 0.5 %
 
 
@@ -83,7 +83,7 @@ def test_what_projects_used_is_written_down_and_outlives_the_server(stage: Stage
     stage.run(HOUR)
     stage.reopen()
     assert used(stage, "b")[0] == 0
-    assert abs(used(stage, "a")[0] - 1000 * HOUR) < 1000 * 1000  # a second for its start
+    assert abs(used(stage, "a")[0] - 1000 * HOUR) < 1000 * 1000  # a second of tolerance for its start
     stage.run(HOUR)
     stage.service.delete(job, "me")
     stage.run(HOUR)
@@ -95,7 +95,7 @@ def test_what_projects_used_is_written_down_and_outlives_the_server(stage: Stage
 def test_sums_are_refreshed_so_many_in_one_cycle_and_the_rest_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounting, "AT_ONCE", 2)  # a cycle looks twice: before its plan and after it
+    monkeypatch.setattr(accounting, "AT_ONCE", 2)  # a cycle refreshes twice: before its plan and after it
     stage = Stage(tmp_path, "1x5")
     for name in "abcde":
         stage.project(name, 1)
@@ -136,7 +136,7 @@ def test_what_was_used_decides_who_gets_what_is_idle(
         stage.project(name, 0)
     stage.service.update_project(
         "default", QueueChange(quotas=(("default", QuotaChange(gpu=0)),)), "me"
-    )  # it would own what nobody else does
+    )  # else its derived quota would be both GPUs
     jobs = {name: [] for name in running}
     for index in range(2):
         jobs["a"].append(stage.submit(f"a{index}", project="a"))

@@ -1,4 +1,4 @@
-"""What a job is told of its devices, and what its own words change."""
+"""The allocation document of a job, and the effect of its acknowledgements."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ STOP = 10_000  # ms that a virtual job takes to leave a device
 
 @pytest.fixture
 def wide(stage: Stage) -> str:
-    """Both GPUs of the node, by the grace of nobody else's wish; its job can change live."""
+    """A job that has both GPUs of the node, one as bonus, and can resize live."""
     identity = stage.submit("wide", elastic=True, virtual={"stop_seconds": STOP // 1000})
     stage.run(1000)
     stage.service.jobs.register(attempt(identity), 1, 77, True)
@@ -52,7 +52,7 @@ def test_a_device_that_goes_is_draining_until_it_is_empty(stage: Stage, wide: st
 
 
 def test_it_stays_draining_although_it_is_given_back_before_it_is_empty(stage: Stage, wide: str) -> None:
-    """The engine has its order and sees to it: a document that took it back would start workers there."""
+    """The engine carries its order out: a document that revoked it would start workers on that device."""
     other = stage.submit("other")
     stage.run(STOP // 2)
     stage.service.delete(other, "me")

@@ -1,4 +1,4 @@
-"""The board that readers see: kept up to date change by change, equal to one made anew."""
+"""The board that readers see: updated change by change, it equals one built fresh."""
 
 import random
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.control.stage import Stage
 
 
 def made_anew(stage: Stage) -> Board:
-    """The board of a publisher that has everything to tell."""
+    """The board of a publisher for which every row has changed."""
     state = stage.loop.state
     state.touched |= set(state.world.workloads)
     state.shaken |= set(state.world.nodes)
@@ -46,7 +46,7 @@ def check(stage: Stage) -> None:
 
 
 def test_a_view_that_comes_late_stands_where_it_was_submitted(stage: Stage) -> None:
-    """A workload that is brought back keeps its serial, and lists are in the order of submission."""
+    """A restored workload keeps its serial, and lists are in the order of submission."""
     first, second = stage.submit("first", 1), stage.submit("second", 1)
     views, verdicts = stage.loop.board.workloads, stage.loop.state.verdicts
     late = views.changed({first: None}, verdicts).changed({first: views[first]}, verdicts)
@@ -96,7 +96,7 @@ def test_a_new_place_in_the_queue_is_no_change_for_those_who_watch(stage: Stage)
 
 
 def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> None:
-    """An elastic job that runs below its request wants more, but it is not pending."""
+    """An elastic job that runs below its request wants more but is not pending."""
     stage.submit("holds-one", 1)
     elastic, waits = stage.submit("elastic", 2, elastic=True), stage.submit("waits", 2)
     stage.run()
@@ -109,7 +109,7 @@ def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> 
 
 
 def test_places_are_counted_without_what_competes_no_more_though_the_verdicts_have_it(stage: Stage) -> None:
-    """A plan may come late: until then the verdicts are older than the rows."""
+    """Until a late plan arrives, the verdicts are older than the rows."""
     waiting = [stage.submit(f"job-{number}", 2) for number in range(5)][1:]
     board, verdicts = stage.loop.board, stage.loop.state.verdicts
     all_of_them = {name: at for at, name in enumerate(waiting, 1)}
@@ -126,7 +126,7 @@ def test_places_are_counted_without_what_competes_no_more_though_the_verdicts_ha
 
 
 def test_what_only_machines_and_owners_change_is_not_looked_at_again(tmp_path, monkeypatch):
-    """Jobs that come and go change what queues are due, but no node, no quota and no limit."""
+    """Submitted and ended jobs change fair shares, but no node, quota or limit."""
     stage = Stage(tmp_path, "1x4")
     looks = []
     for module, name in ((contradictions, "faults"), (publisher, "broken")):

@@ -1,4 +1,4 @@
-"""Cancelling, and the one exit code by which a workload's end is told."""
+"""Cancelling, and the one exit code that stands for a workload's outcome."""
 
 import pytest
 

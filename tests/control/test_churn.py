@@ -1,4 +1,4 @@
-"""Rules that look at the clock and at the past, through a loop with its store: restarts forget nothing."""
+"""Rules that depend on time and on the past, through a loop with its store: restarts lose nothing."""
 
 from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.ledger import Disruptions
@@ -8,7 +8,7 @@ HOUR = 3_600_000
 
 
 def crowded(stage: Stage) -> list[str]:
-    """Both GPUs are lent to b, a has the quota; who submits for a takes from b."""
+    """b runs on both GPUs over quota and a has the quota: a job of a takes from b."""
     stage.project("a", 2)
     stage.project("b", 0)
     stage.service.update_project("default", QueueChange(quotas=(("default", QuotaChange(gpu=0)),)), "me")

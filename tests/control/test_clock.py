@@ -1,4 +1,4 @@
-"""The server's clock under people who set the machine's."""
+"""The server's clock while the machine's clock is set."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The decider in a process of its own: the same plans, made anew when it is gone, never waited for."""
+"""The decider as a separate process: it gives the same plans, is replaced when gone, and blocks no loop."""
 
 import os
 import resource
@@ -43,7 +43,7 @@ NOW = 1_700_000_000_000
 
 
 def rows(count: int) -> list[object]:
-    """Two nodes of four GPUs and so many workloads of one GPU."""
+    """Two nodes of four GPUs and `count` workloads of one GPU."""
     project = Project("p", "p", ((DEFAULT_POOL, Quota(8000)),), department="d")
     found: list[object] = [Department("d", "default"), project]
     found += [
@@ -93,7 +93,7 @@ def answer(decider: ChildDecider) -> Decided:
 
 
 def ready(decider: ChildDecider, count: int = 10, number: int = 1) -> Decided:
-    """Once there is a plan: one that a busy machine starts too slowly is replaced."""
+    """Waits for the first plan; a decider that a busy machine starts too slowly is replaced meanwhile."""
     while True:
         decider.ask(first(count, number))
         decided = answer(decider)
@@ -114,7 +114,7 @@ def test_its_plans_are_those_of_the_core(decider: ChildDecider) -> None:
         assert here is not None and here.plan is not None and there.plan is not None
         assert there.number == ask.number
         assert there.plan == here.plan
-        assert digest(there.plan) == digest(here.plan)  # which looks at what is one object, too
+        assert digest(there.plan) == digest(here.plan)  # which also sees what is one object
         assert len(there.plan.starts) == 8
 
 
@@ -195,7 +195,7 @@ def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider
         pid = decider.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        assert answer(decider).plan is None  # at once, though nobody had asked anything
+        assert answer(decider).plan is None  # at once, without a question
         assert "was ended by SIGKILL" in decider.trouble
         decider.ask(later(number))
         assert answer(decider) == Decided(number, None)  # the new one has no world yet
@@ -221,7 +221,7 @@ def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable, match="scheduler"):
             decider.question(attrgetter("number"), 1, 280)
-        assert time.monotonic() - began < 120  # nobody waits for what does not come
+        assert time.monotonic() - began < 120  # the question fails before its own time limit
         assert answer(decider) == Decided(2, None)
         assert "did not answer" in decider.trouble
         ready(decider, number=3)
@@ -233,9 +233,9 @@ def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
 def test_where_each_is_killed_before_its_first_plan_the_next_one_has_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a machine whose processor is wanted by hundreds: to start takes longer than to be given up."""
+    """As on an overloaded machine: starting a decider takes longer than the limit for replacing it."""
     monkeypatch.setattr(child, "DOUBLINGS", 12)
-    decider = ChildDecider(lost=0.02)  # to import what it needs alone takes longer, on any machine
+    decider = ChildDecider(lost=0.02)  # its imports alone take longer on any machine
     decider.open(lambda: None)
     try:
         decider.ask(first(10))
@@ -304,7 +304,7 @@ def test_it_starts_light() -> None:
 
 
 class Slow(Inline):
-    """Answers when it is told to."""
+    """Answers only while `slow` is false."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ class Slow(Inline):
 
 @pytest.fixture
 def slow(stage: Stage) -> Slow:
-    """In the place of the stage's decider, with all that it knows."""
+    """Replaces the stage's decider and takes over its world."""
     made, known = Slow(), stage.loop.decider
     assert isinstance(known, Inline)
     made.core = known.core
@@ -348,7 +348,7 @@ def test_a_quota_is_as_it_was_set_before_there_is_a_plan_with_it(stage: Stage, s
 
 
 def test_a_plan_about_what_has_changed_is_dropped_and_made_again(stage: Stage, slow: Slow) -> None:
-    job = stage.submit("job")  # the plan starts it
+    job = stage.submit("job")  # the plan not yet taken starts it
     (node,) = stage.loop.world.nodes
     stage.service.cordon(node, True, "me")
     slow.slow = False
@@ -396,7 +396,7 @@ def test_what_bounds_every_decision_voids_a_plan_when_it_changes(stage: Stage, s
 
 def test_a_decider_that_is_gone_gets_the_whole_world(stage: Stage, slow: Slow) -> None:
     job = stage.submit("job")
-    slow.core = Core()  # another one
+    slow.core = Core()  # a fresh one
     slow._decided = Decided(stage.loop.state.cycles, None)
     slow.slow = False
     stage.run()
@@ -405,7 +405,7 @@ def test_a_decider_that_is_gone_gets_the_whole_world(stage: Stage, slow: Slow) -
 
 
 class Ringing(Inline):
-    """Rings for every answer, as one on another thread does."""
+    """Wakes the loop for every answer, as a decider on another thread does."""
 
     def __init__(self, core: Core, wake: Callable[[], None]) -> None:
         super().__init__()
@@ -424,14 +424,14 @@ def test_an_answer_that_a_cycle_has_taken_makes_no_other_cycle(stage: Stage) -> 
     loop.wake()
     loop.start()
     until(lambda: loop.state.turns > before)
-    for _ in range(50):  # each is answered between two cycles
+    for _ in range(50):  # each look is answered between two cycles
         loop.look(lambda state: None)
     assert loop.state.turns == before + 1
     loop.close()
 
 
 def test_of_verdicts_only_what_changed_is_sent() -> None:
-    """However many wait: a queue of thousands is not sent again for one more."""
+    """A queue of thousands is not sent again for one more workload."""
     theirs, ours = Pipe()
     sender, receiver = Sender(theirs), Receiver(ours, 60)
 
@@ -441,7 +441,7 @@ def test_of_verdicts_only_what_changed_is_sent() -> None:
         sizes: list[int] = []
         counted = SimpleNamespace(send_bytes=lambda data: (sizes.append(len(data)), theirs.send_bytes(data)))
         sender._pipe = counted  # type: ignore[assignment]
-        writer = threading.Thread(target=sender.decided, args=(told,))  # a pipe holds less than that
+        writer = threading.Thread(target=sender.decided, args=(told,))  # a pipe cannot buffer all of it
         writer.start()
         plan = receiver.decided().plan
         writer.join()
@@ -470,7 +470,7 @@ def _knows_it(core: Core) -> bool:
 
 
 def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -> None:
-    """The decider follows what is on disk, not what was tried."""
+    """The decider follows the rows on disk, not those whose commit failed."""
     store = FailingStore(stage.store)
     stage.loop.store = store  # type: ignore[assignment]
     store.error = OSError("disk full")
@@ -490,7 +490,7 @@ def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -
 
 
 class Beside(Inline):
-    """Takes processor time from the loop. Notes how long it is waited for, and how often it is asked."""
+    """Uses the loop's processor time; records how often it is asked and how long the loop waits."""
 
     beside = True
 
@@ -511,12 +511,12 @@ class Beside(Inline):
 
 
 TOOK = 5000
-"""Microseconds: a plan for which one request waits and a crowd does not."""
+"""Microseconds of a plan: one request waits for it, a crowd of requests does not."""
 
 
 @pytest.fixture
 def beside(stage: Stage) -> Beside:
-    """In the place of the stage's decider, with all that it knows; it has made a plan."""
+    """Replaces the stage's decider, takes over its world and has made a plan."""
     known = stage.loop.decider
     assert isinstance(known, Inline)
     made = Beside(known.core)
@@ -531,7 +531,7 @@ def test_one_request_waits_for_its_plan_and_a_crowd_does_not(
     now = time.monotonic()
 
     def monotonic() -> float:
-        """0.1 ms later at each look, so that rests end."""
+        """Advances by 0.1 ms at each call, so that pauses end."""
         nonlocal now
         now += 0.0001
         return now
@@ -550,7 +550,7 @@ def test_one_request_waits_for_its_plan_and_a_crowd_does_not(
 
 
 def test_a_store_that_cannot_write_is_not_tried_again_at_once(stage: Stage, beside: Beside) -> None:
-    """Else the loop decides, fails and logs it for as long as a disk is full, forty times a second."""
+    """Otherwise the loop would decide, fail and log forty times a second while the disk is full."""
     stage.submit("job")
     store = FailingStore(stage.store)
     stage.loop.store = store  # type: ignore[assignment]

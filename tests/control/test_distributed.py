@@ -1,4 +1,4 @@
-"""Workloads of several tasks: what groups they become, when they start, when they are over."""
+"""Workloads of several tasks: their groups, when they start, when they end."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_what_cannot_be(stage: Stage, distribution: dict[str, object], said: str
 
 
 def test_all_start_or_none(tmp_path: object, stage: Stage) -> None:
-    """Three processes with a GPU each on a node of two, then two."""
+    """Three processes with a GPU each on a node of two GPUs, then two processes."""
     job = submit(stage, "dist", framework="MPI", workers=3)
     stage.run(1000)
     assert stage.phase(job) == "Pending"
@@ -143,7 +143,7 @@ def test_who_had_succeeded_begins_again_with_the_rest(stage: Stage) -> None:
 
 
 def test_bonus_workers_come_and_go_and_all_are_told(stage: Stage) -> None:
-    """One node of two GPUs: one worker is the core, two are asked for, four would be welcome."""
+    """One node of two GPUs: one worker is the core and the request; up to four may run."""
     job = submit(stage, "dist", workers=1, least=1, most=4, lead=False)
     stage.run(1000)
     assert stage.view(job).gpu == 2000
@@ -182,7 +182,7 @@ def test_runs_go_on_until_all_have_succeeded_so_many_at_a_time(stage: Stage) -> 
 
 
 def test_a_run_that_is_taken_from_comes_again_later(tmp_path: object, stage: Stage) -> None:
-    """Two GPUs, quota 1 each: one of two runs goes when the other project wants its own."""
+    """Two GPUs, quota 1 each: one of two runs is evicted when the other project reclaims its GPU."""
     stage.project("a", 1)
     stage.project("b", 1)
     job = runs(stage, "hpo", 4, 2, project="a")

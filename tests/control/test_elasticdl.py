@@ -1,4 +1,4 @@
-"""ElasticDL's jobs: a master that starts alone, workers that come and go, and who is started again."""
+"""ElasticDL's jobs: a master that starts alone, workers that come and go, and which tasks restart."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def phases(stage: Stage, identity: str) -> dict[str, str]:
 
 
 def end(stage: Stage, identity: str, task: str, **how: object) -> None:
-    """The task's present attempt ends so."""
+    """Ends the task's present attempt with Exit(**how)."""
     number = next(row.attempt for row in stage.view(identity).tasks if row.name == task)
     attempt = AttemptId(identity, task, number)
     stage.machines.runs[attempt].exit = Exit(stage.timeline.now(), **how)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Files of deleted workloads: whoever wrote them is told when they are removed."""
+"""Files of deleted workloads: when they are removed, and what the cluster's history says about it."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DAY = 86_400_000
 
 
 class Trash:
-    """An engine, as far as files go."""
+    """The part of an engine that concerns files."""
 
     def __init__(self, *kept: Kept) -> None:
         self.kept = list(kept)

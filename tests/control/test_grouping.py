@@ -1,4 +1,4 @@
-"""Groups that a submission names itself, in levels: what runs, what its phase is, what gives way first."""
+"""Groups that a submission names, in levels: what runs, its phase, and what is evicted first."""
 
 from pathlib import Path
 

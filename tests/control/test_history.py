@@ -1,4 +1,4 @@
-"""What goes into history can be recorded: a cycle whose events cannot is lost as a whole."""
+"""Every event can be recorded: one that cannot would fail the whole cycle."""
 
 import typing
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_every_reason_can_be_recorded(kind: type[Reason], stage: Stage) -> None:
 
 
 def test_an_end_before_the_start_is_the_start(stage: Stage) -> None:
-    """A supervisor stamps the end, the server the start when it reads of it: on a busy machine, later."""
+    """A supervisor stamps the end and the server the start when it learns of it, which may be later."""
     job = stage.submit("job")
     stage.run()
     [row] = stage.service.attempts(job)

@@ -16,7 +16,7 @@ HOUR = 3_600_000
 
 
 def after(*asked: str, one: bool = False) -> Start:
-    """'afterok:prep', ..."""
+    """Dependencies from texts such as 'afterok:prep'."""
     parts = [text.partition(":") for text in asked]
     return Start(dependencies=tuple(DependencyAsk(name, when) for when, _, name in parts), any_of_them=one)
 
@@ -31,7 +31,7 @@ def submit(stage: Stage, name: str, start: Start, gpus: int = 1) -> str:
 
 
 def array(stage: Stage, name: str, text: str, at_once: int = 0, seconds: int = 0, **more: Any) -> list[str]:
-    """Ids of the elements, which run for so many seconds; 0: for ever."""
+    """Ids of the elements, which run for `seconds`; 0: for ever."""
     own = Variables((("PLIANT_VIRTUAL_SECONDS", str(seconds)),) if seconds else ())
     start = Start(indexes=indexes_of(text), at_once=at_once, **more)
     ask = Submission("default", Launch("ubuntu", ("true",)), name=name, start=start, variables=own)
@@ -65,7 +65,7 @@ def test_a_job_starts_after_another_one_succeeded(stage: Stage, prep: str) -> No
 
 
 def test_a_job_that_stays_pending_waits_for_the_next_job_of_that_name(stage: Stage) -> None:
-    """Also if the dependency had failed before it was submitted, and over its deletion."""
+    """Also if the dependency failed before the submission, and after its deletion."""
     keep = replace(after("afterok:prep"), keep_pending=True)
     prep = stage.submit("prep", 1, virtual={"seconds": 60, "exit": 3}, backoff_limit=0)
     before = submit(stage, "before", keep)
@@ -286,7 +286,7 @@ def test_dependencies_that_cannot_be(stage: Stage) -> None:
             submit(stage, "job", after(text))
     assert [row.name for row in stage.loop.world.workloads.values()] == ["bad"]
     submit(stage, "anyway", after("afterany:bad"))
-    with pytest.raises(NotFound):  # a circle needs a job that is named before it is there
+    with pytest.raises(NotFound):  # a cycle would need a job that does not exist yet
         submit(stage, "a", after("afterok:b"))
 
 

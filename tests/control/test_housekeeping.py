@@ -1,4 +1,4 @@
-"""What is told when the server could not measure itself, or forget what is old."""
+"""What is logged when the server cannot measure itself or delete old rows."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from tests.house.waiting import until
 
 
 class Measured:
-    """A server at the end of a minute; measuring fails in these ways, one after the other."""
+    """A server at the end of a minute; each measurement raises the next of `failures`."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = [*failures]

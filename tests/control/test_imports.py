@@ -1,4 +1,4 @@
-"""Work that an engine found: taken in, followed, held while it is incomplete, and left to who made it."""
+"""Work that an engine found: imported, followed, held while incomplete, and changed only by its maker."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def work(*, name="train", project="default", ready=2, group=JOB, **more):
 
 
 class Found:
-    """The virtual engine, which notes what it is answered."""
+    """The virtual engine; records the answers that it gets."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.answers, self.reasons = stage, [], []
@@ -162,7 +162,7 @@ def test_it_grows_and_shrinks_with_its_maker(stage, found):
 
 
 def test_a_task_that_its_maker_takes_away_and_makes_again_has_new_attempts(stage, found):
-    """Its engine knows the old numbers, and what became of them."""
+    """Its engine still knows the old attempt numbers and how those attempts ended."""
     two = replace(JOB, at_once=0, wanted=2, max=2)
     found.tell(WorkFound(work(group=two)))
     found.tell(AttemptEnded(AttemptId("uid-train", "task-1", 1), Exit(stage.timeline.now(), lost=True)))
@@ -190,7 +190,7 @@ def gang(*groups, ready):
 
 
 def test_a_gang_that_grows_is_not_broken(stage, found):
-    """Its third pod never finds a place; the two that run go on."""
+    """Its new pods never find a place; the two running ones keep running."""
     found.tell(WorkFound(gang(GANG, WORKERS, ready={"head": 1, "workers": 1})))
     assert stage.phase("uid-train") == Phase.RUNNING
     more = replace(WORKERS, min=40, wanted=40, max=40)
@@ -242,7 +242,7 @@ def test_why_it_waits_is_told_where_it_came_from(stage, found):
     ("project", "shown"), [("own", "secret has priority"), ("9", "another workload has")]
 )
 def test_names_of_other_projects_are_not_told(stage, found, project, shown):
-    """Whoever may read a pod may know its own project alone."""
+    """A reader of a pod may learn the names of its own project only."""
     found.tell(WorkFound(work()))
     state = stage.loop.state
     own = state.world.workloads["uid-train"].project

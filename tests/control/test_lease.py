@@ -1,4 +1,4 @@
-"""When a leader counts as gone: by looks and renewals, not by any clock of another machine."""
+"""When a leader counts as gone: by looks and renewals, never by another machine's clock."""
 
 import threading
 
@@ -12,7 +12,7 @@ LOOK = LEASE / LOOKS
 
 
 def looks(vigil: Vigil, count: int, begin: float = 0.0, seen: Seen | None = None) -> bool:
-    """The answer to the last of so many looks in a row."""
+    """The result of the last of `count` looks in a row."""
     return [vigil.look(seen or Seen(1, 0, 0), begin + number * LOOK) for number in range(count)][-1]
 
 
@@ -31,13 +31,13 @@ def test_each_word_of_a_leader_counts_from_then(heard: Seen) -> None:
 
 
 def test_what_a_leader_writes_is_no_sign_of_life_without_renewals() -> None:
-    """Transactions of others, such as a restore, must not keep a leader in office."""
+    """Transactions of others, such as a restore, must not make a leader count as alive."""
     vigil = Vigil(LEASE)
     assert [vigil.look(Seen(1, 0, number), number * LOOK) for number in range(LOOKS + 1)][-1]
 
 
 def test_a_watcher_that_slept_itself_takes_nothing_for_it() -> None:
-    """On a machine that stood still the leader was silent as well."""
+    """While a machine is suspended, the leader on it is silent too."""
     vigil = Vigil(LEASE)
     assert not looks(vigil, 2)
     assert not vigil.look(Seen(1, 0, 0), 1000.0)
@@ -116,7 +116,7 @@ def test_a_store_that_says_no_is_trouble_and_no_reason_to_step_back() -> None:
 
 def test_a_leader_that_was_silent_is_in_doubt_until_it_has_looked() -> None:
     lead = Lead(hangs=True)
-    renewal, _, _ = told(lead, 1000.0)  # it asks nobody in this test
+    renewal, _, _ = told(lead, 1000.0)  # it renews nothing in this test
     assert not renewal.doubtful
     renewal._tried -= 1001.0
     assert renewal.doubtful

@@ -1,4 +1,4 @@
-"""Limits of each person: GPUs at once, jobs that wait, GPU hours of 30 days; and the sums behind them."""
+"""Limits per user: GPUs at once, waiting jobs, GPU hours of 30 days; and the sums behind them."""
 
 from dataclasses import replace
 

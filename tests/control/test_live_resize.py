@@ -1,4 +1,4 @@
-"""A live resize that was recorded and never confirmed is ordered again by the next server."""
+"""The next server orders a live resize again that was recorded and never confirmed."""
 
 from tests.control.stage import Stage
 

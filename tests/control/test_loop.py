@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_refuses_and_changes_nothing(stage: Stage) -> None:
     with pytest.raises(Unavailable, match="disk is full"):
         stage.submit("job")
     assert stage.loop.world.snapshot() == before
-    stage.run(5000)  # the end of the running job cannot be recorded: it is kept
+    stage.run(5000)  # the end of the running job cannot be recorded now and is kept
     assert stage.phase(running) == "Running"
     disk.error = None
     stage.run(1000)
@@ -134,7 +134,7 @@ def test_a_disk_that_is_full_refuses_and_changes_nothing(stage: Stage) -> None:
 
 
 def test_the_plan_of_a_cycle_that_was_not_recorded_is_no_plan(stage: Stage) -> None:
-    """Else the loop would take its decisions for made and turn at once, again and again, on a full disk."""
+    """Otherwise the loop would assume its decisions made and cycle without pause on a full disk."""
     disk = FailingStore(stage.store)
     stage.loop.store = disk  # type: ignore[assignment]
     disk.error = StoreError("the disk is full")
@@ -146,12 +146,12 @@ def test_the_plan_of_a_cycle_that_was_not_recorded_is_no_plan(stage: Stage) -> N
     job = stage.submit("job")
     disk.error = StoreError("the disk is full")
     stage.loop.post(AttemptEnded(AttemptId(job, "task-0", 1), Exit(stage.timeline.now(), lost=True)))
-    stage.loop.cycle()  # it plans the next attempt, which nobody will start
+    stage.loop.cycle()  # it plans the next attempt, which is not started
     assert stage.loop.plan == Plan()
 
 
 class LostStore:
-    """One whose connection breaks as a transaction ends: whether it was written, nobody is told."""
+    """A store whose connection breaks at a transaction's end: the caller cannot know if it was written."""
 
     def __init__(self, store: Store, *, written: bool) -> None:
         self._store, self._written, self.breaks = store, written, 0
@@ -176,7 +176,7 @@ def test_after_a_lost_connection_orders_that_were_recorded_are_sent(stage: Stage
     stage.run()
     lost = LostStore(stage.store, written=written)
     stage.loop.store = lost  # type: ignore[assignment]
-    lost.breaks = 3  # the transaction, and two tries to find the store again
+    lost.breaks = 3  # the transaction and two attempts to reconnect
     with pytest.raises(Unavailable, match=r"connection was lost\. Check whether it was done"):
         stage.service.delete(job, "me")
     stage.run(60_000)
@@ -226,7 +226,7 @@ def test_facts_gather_after_a_cycle_and_a_request_does_not_wait_for_them(
 
 
 def test_who_no_longer_waits_for_an_answer_takes_nothing_back(stage: Stage) -> None:
-    """A client may go while its request is on its way: the request is carried out, and the loop goes on."""
+    """A client may disconnect during its request: it is carried out, and the loop continues."""
     answer = stage.loop.submit(lambda draft: draft.settings.update(asked="yes"))
     assert not answer.cancel()
     stage.loop.cycle()
@@ -245,7 +245,7 @@ def test_a_lost_node_sends_its_jobs_back(stage: Stage) -> None:
 
 
 def test_a_machine_that_comes_back_smaller_stops_what_it_has_no_place_for(tmp_path: Path) -> None:
-    """`pliant up` with fewer nodes than before: nothing goes on running where no node is any more."""
+    """`pliant up` with fewer nodes than before: no job keeps running on a removed node."""
     stage = Stage(tmp_path, "2x1")
     jobs = [stage.submit("a"), stage.submit("b")]
     stage.run()
@@ -275,7 +275,7 @@ def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_
     (lost,) = [job for job in jobs if stage.view(job).tasks[0].carries.node == "sim-1"]
     (stays,) = {*jobs} - {lost}
     stage.store.close()
-    stage.machines.sink = None  # the server is down when the machine goes, with everything on it
+    stage.machines.sink = None  # the server is down when the node is lost with everything on it
     stage.machines.lose_node("sim-1")
     stage.machines.runs = {
         attempt: run for attempt, run in stage.machines.runs.items() if run.node == "sim-0"
@@ -286,7 +286,7 @@ def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_
     assert (stage.phase(lost), stage.phase(stays)) == ("Pending", "Running")
     assert "Lost" in stage.history(lost)
     stage.service.delete(stays, "me")
-    stage.run(2000)  # who was lost soon after its start waits a moment
+    stage.run(2000)  # a job lost soon after its start waits briefly
     assert (stage.phase(lost), stage.view(lost).tasks[0].carries.node) == ("Running", "sim-0")
 
 

@@ -1,4 +1,4 @@
-"""Other cores and memory for what runs: counted at once, confirmed by its engine, within bounds only."""
+"""Changed cores and memory of running work: counted at once, confirmed by its engine, within bounds."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ GIB = 2**30
 
 @pytest.fixture
 def job(tmp_path):
-    """One that runs on a node of 8 cores and 16 GiB, and its stage."""
+    """A stage and its running job, on a node of 8 cores and 16 GiB."""
     stage = Stage(tmp_path, "1x2:16G:cpu=8,memory=16Gi")
     identity = stage.submit("job", cpu=1000, memory=GIB)
     stage.run(1000)
@@ -178,7 +178,7 @@ def test_what_cannot_be_meant_is_refused(job):
 
 
 def test_of_pods_of_others_what_they_have_counts(job):
-    """Their makers change them with kubectl."""
+    """Foreign pods are changed by their makers, with kubectl."""
     stage, _ = job
     stage.loop.post(WorkFound(work(ready=1, group=replace(work().groups[0], max=1, wanted=1, at_once=1))))
     stage.run(1000)

@@ -1,4 +1,4 @@
-"""How long jobs that ended are listed: as they asked, as the setting says, and never for what still runs."""
+"""How long ended jobs stay listed: by their own value or the setting; running ones are never deleted."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Values of environment variables are in no row and in no bundle; without them a workload is held."""
+"""Values of environment variables are in no row and no bundle; without them a workload is held."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_a_name_that_no_environment_can_hold(stage: Stage, name: str) -> None:
 
 def test_an_environment_has_128_kib_at_most(stage: Stage) -> None:
     def ask(size: int) -> Submission:
-        captured = (("A B", "x" * size),)  # a name with a space is one
+        captured = (("A B", "x" * size),)  # a name with a space is allowed
         return Submission("default", Launch("ubuntu"), name=f"j{size}", variables=Variables((), captured))
 
     stage.accept(ask(128 * 1024 - 5))

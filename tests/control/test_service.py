@@ -180,7 +180,7 @@ def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> Non
 
 
 def test_the_cycle_in_which_a_workload_ends_knows_when_it_is_to_be_deleted(stage: Stage) -> None:
-    """Else nothing would wake the loop for it."""
+    """Otherwise nothing would wake the loop for it."""
     stage.submit("job", virtual={"seconds": 1}, fields={"ttl": 5000})
     stage.run(500)
     end = stage.timeline.next()
@@ -219,7 +219,7 @@ def test_elastic_job_gives_back_and_takes_again(stage: Stage) -> None:
 
 
 def test_a_followed_log_goes_on_with_the_next_attempt(stage: Stage) -> None:
-    """A job is one job over resizes and restarts, and so is what it prints."""
+    """A job stays one job over resizes and restarts, and so does its log."""
     job = stage.submit("job", 1, elastic=True, virtual={"output": "trained\n"})
     stage.run()
     log = stage.service.logs(job, follow=True)

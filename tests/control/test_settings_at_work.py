@@ -1,4 +1,4 @@
-"""Settings that are changed while the server runs, as far as what becomes of work."""
+"""How settings changed while the server runs affect work."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_whom_a_part_of_a_gpu_belongs_to(stage: Stage, trusted: str, owner: str,
 
 
 def lent(stage: Stage, quota: int) -> list[str]:
-    """Two jobs of a project without quota run on both GPUs; another project has some."""
+    """Two jobs of a project without quota run on both GPUs; project `owner` has a quota."""
     nothing = QueueChange(quotas=(("default", QuotaChange(gpu=0)),))
     stage.service.update_project("default", nothing, "me")
     stage.project("guest", 0)

@@ -79,7 +79,7 @@ def test_what_a_newer_version_kept_is_left_out() -> None:
 
 
 def later(stage: Stage) -> None:
-    """Time for several looks. Not `run`: it asserts that nothing contradicts."""
+    """Lets time pass for several checks. Not `run`, which asserts that nothing contradicts."""
     for _ in range(3):
         stage.timeline.advance(stage.timeline.now() + 20_000)
         stage.loop.settle()

@@ -1,4 +1,4 @@
-"""What questions may ask of a decider: functions that its process can import."""
+"""Questions to a decider: functions that its process can import."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def swells(known: Known) -> None:
 
 
 def marked(known: Known, path: str) -> int:
-    """Writes down who works on it, and takes its time the first time."""
+    """Appends the process id to a file; the first call takes a minute."""
     file = Path(path)
     tries = len(file.read_text().split())
     with file.open("a") as out:

@@ -1,4 +1,4 @@
-"""One rig per test; whatever happens, nothing of it is left."""
+"""One rig per test; nothing of it is left, whatever happens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.crash.rig import Rig
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # what killed servers leave there goes with the test
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # removed with all that killed servers left
     rig = Rig(tmp_path)
     yield rig
     rig.close()

@@ -1,6 +1,6 @@
-"""Starts servers by fork from a process that has imported all of one: 2 s of processor time saved for each.
+"""Forks servers from a process that has imported all modules, which saves 2 s of processor time for each.
 
-Everything else is as if `python -m pliant.app ...` were typed: a process of its own with its own pid.
+Otherwise they are like `python -m pliant.app ...`: each is a process of its own.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ def _nothing() -> None:
 
 
 def opens_slowly() -> None:
-    """Once it has the lead it begins only after it has renewed its lease three times."""
+    """Delays a server that takes the lead until it has renewed its lease three times."""
     from pliant.control.loop import Loop
     from pliant.store import Database
 
@@ -40,10 +40,10 @@ class Served:
     """A server with the part of Popen's interface that a Rig needs."""
 
     prepare: Callable[[], None] = staticmethod(_nothing)
-    """What its process does before it begins."""
+    """What its process calls before the server begins."""
 
     def __init__(self, words: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
-        """`words`: of the command line after `python -m pliant.app`."""
+        """`words`: the command line after `python -m pliant.app`."""
         self._process: ForkServerProcess = _FORKS.Process(
             target=_serve, args=(tuple(words), str(log), dict(env), os.getcwd(), self.prepare)
         )

@@ -1,4 +1,4 @@
-"""The way from servers to their database, which a test cuts for one process at a time."""
+"""The connection of servers to their database, which a test cuts for single processes."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABO
 
 
 class Network:
-    """Passes bytes between clients at a socket and the database's own; who is cut off hears nothing."""
+    """Passes bytes between clients and the database's socket; clients that are cut off hear nothing."""
 
     def __init__(self, folder: Path, database: Path) -> None:
         self.folder, self._database = folder, database / NAME
@@ -26,11 +26,11 @@ class Network:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, pid: int) -> None:
-        """From now on nothing passes, and nothing says so."""
+        """Silently drops the process's traffic from now on."""
         self._cut.add(pid)
 
     def heal(self) -> None:
-        """New connections pass; those that were cut are closed."""
+        """Lets new connections pass; closes those that were cut."""
         self._cut.clear()
 
     def close(self) -> None:
@@ -43,14 +43,14 @@ class Network:
             try:
                 client, _ = self._listener.accept()
             except OSError as error:
-                if error.errno in SHORT:  # of descriptors or memory: there may be some in a moment
+                if error.errno in SHORT:  # short of descriptors or memory: try again in a moment
                     time.sleep(0.05)
                     continue
                 return
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             try:
                 threading.Thread(target=self._serve, args=(client, pid), daemon=True).start()
-            except RuntimeError:  # there is no thread to be had: whoever asks again may get one
+            except RuntimeError:  # no thread could start: the client may connect again
                 client.close()
 
     def _serve(self, client: socket.socket, pid: int) -> None:

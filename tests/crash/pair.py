@@ -1,4 +1,4 @@
-"""Two servers over one PostgreSQL and one state folder. Who leads is read from what they write down."""
+"""Two servers over one PostgreSQL and one state folder. Reads which one leads from their records."""
 
 import os
 import time
@@ -16,11 +16,11 @@ from tests.crash.rig import Rig
 T = TypeVar("T")
 
 PATIENCE = 240
-"""Seconds: nothing here is about how long it takes."""
+"""Seconds; generous, as these tests do not measure time."""
 
 
 class Pair(Rig):
-    """One state folder, and as many servers over it as were started."""
+    """One state folder and all servers started over it."""
 
     def __init__(self, folder: Path, database: str, simulate: str = "1x4") -> None:
         super().__init__(folder, simulate)
@@ -28,7 +28,7 @@ class Pair(Rig):
         self.servers: dict[int, Served] = {}
 
     def serve(self, *options: str, halt: str = "") -> int:
-        """Start a server; its pid, which it keeps when it steps back."""
+        """Starts a server; returns its pid, which it keeps when it steps down."""
         log = self.state.parent / "server.log"
         words = ["serve", "--state", str(self.state), *options]
         server = Served(words, log, os.environ | {"PLIANT_HALT": halt})
@@ -36,18 +36,18 @@ class Pair(Rig):
         return server.pid
 
     def lead(self, *options: str, halt: str = "") -> int:
-        """Start the first server."""
+        """Starts the first server."""
         pid = self.serve("--simulate", self.simulate, "--database", self.database, *options, halt=halt)
         self.until(lambda: self.leads() == pid, "the first server leads", PATIENCE)
         return pid
 
     def stand_by(self, *options: str) -> int:
-        """Start the second server; the pid of the one that stands by then."""
+        """Starts the second server; returns the pid of the standby."""
         started = [self.serve("--standby", *options)]
         found: list[int] = []
 
         def stands() -> bool:
-            if not self.lives(started[-1]):  # it came too soon: another one still stood by
+            if not self.lives(started[-1]):  # it was too early: another standby still ran
                 started.append(self.serve("--standby", *options))
             found[:] = [self.stands()]
             return found != [0]
@@ -56,7 +56,7 @@ class Pair(Rig):
         return found[0]
 
     def leader(self) -> int:
-        """Pid of the server that leads, once one does."""
+        """Waits for a leader; returns its pid."""
         found: list[int] = []
 
         def leads() -> bool:
@@ -67,7 +67,7 @@ class Pair(Rig):
         return found[0]
 
     def leads(self) -> int:
-        """Pid of the server that leads and answers; 0: none does."""
+        """Pid of a leader that answers; 0 if there is none."""
         record = server_record(str(self.state))
         pid = int(record["pid"]) if record is not None else 0
         if not self.lives(pid):
@@ -77,7 +77,7 @@ class Pair(Rig):
         return 0
 
     def stands(self) -> int:
-        """Pid of the server that stands by and answers; 0: none does."""
+        """Pid of a standby that answers; 0 if there is none."""
         record = server_record(str(self.state), "standby")
         if record is None or not self.lives(int(record["pid"])):
             return 0
@@ -90,7 +90,7 @@ class Pair(Rig):
         return pid in self.servers and self.servers[pid].poll() is None
 
     def patient(self) -> Client:
-        """Of the server that leads; one that hangs is not waited for long."""
+        """A client of the leader with a short timeout, for one that hangs. Raises FileNotFoundError."""
         record = server_record(str(self.state))
         if record is None:
             raise FileNotFoundError("no server has said that it leads")
@@ -102,7 +102,7 @@ class Pair(Rig):
         return Client(record["url"], local_token(str(self.state)), timeout=30)
 
     def insist(self, run: Callable[[Client], T]) -> T:
-        """One request, until somebody has answered it."""
+        """Repeats one request until a server has answered it."""
         found: list[T] = []
 
         def once() -> bool:
@@ -114,7 +114,7 @@ class Pair(Rig):
         return found[0]
 
     def submit(self, name: str, gpus: int, *args: Any, **more: Any) -> str | None:
-        """Until it is there; a second try after a lost answer finds its name taken."""
+        """Submits until it is accepted; after a lost answer, the second try finds the name taken."""
 
         def once() -> bool:
             return Rig.submit(self, name, gpus, *args, **more) is not None or name in self.items()
@@ -124,7 +124,7 @@ class Pair(Rig):
         return self.submitted[name]
 
     def delete(self, name: str) -> None:
-        """Until it is done; a second try after a lost answer finds nothing."""
+        """Deletes until it is done; after a lost answer, the second try finds nothing."""
         identity = self.submitted.pop(name)
 
         def once(client: Client) -> None:
@@ -140,7 +140,7 @@ class Pair(Rig):
         return self.patient()
 
     def pids(self) -> dict[str, list[int]]:
-        """Attempt -> its processes that were not started by another of them."""
+        """Attempt -> its processes without those that others of them started."""
         alive = self.alive()
         return {
             attempt: sorted(pid for pid in pids if parent_of(pid) not in {0, *pids})
@@ -160,7 +160,7 @@ class Pair(Rig):
 
 
 def parent_of(pid: int) -> int:
-    """0 if it is gone."""
+    """The pid of its parent; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

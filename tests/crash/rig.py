@@ -1,6 +1,6 @@
-"""A real server over a private folder, tasks that write down each of their starts, and the truth about them.
+"""A real server over a private folder, tasks that record each of their starts, and the truth about them.
 
-The truth is read from /proc and from the journal to which every attempt appends, never from the server.
+The truth comes from /proc and from the journal to which every attempt appends, never from the server.
 """
 
 import os
@@ -24,7 +24,7 @@ JOB = (
     'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
     "while :; do sleep 0.2 & wait $!; done"
 )
-"""A job that writes down that it started and that it was told to stop."""
+"""A job that records its start and the request to stop."""
 
 LITTERING = (
     'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; setsid sleep 1000 & exec sleep 1001'
@@ -41,14 +41,14 @@ class Rig:
         self.journal.touch()
         self.simulate = simulate
         self.server: Served | None = None
-        self.submitted: dict[str, str] = {}  # name -> id of every workload that was accepted and not deleted
+        self.submitted: dict[str, str] = {}  # name -> id of accepted workloads that are not deleted
 
     # -- the server --------------------------------------------------------------------------------
 
     def start(
         self, halt: str = "", *, take_over: bool = False, wait: bool = True, unknown: str = "refuse"
     ) -> None:
-        """Start a server; `halt` is the value of PLIANT_HALT, `unknown` what it does with unknown tasks."""
+        """Starts a server; `halt` is the value of PLIANT_HALT, `unknown` what it does with unknown tasks."""
         words = ["serve", "--state", str(self.state), "--simulate", self.simulate]
         words += [*(["--take-over"] if take_over else []), "--unknown", unknown]
         self.server = Served(words, self.state.parent / "server.log", os.environ | {"PLIANT_HALT": halt})
@@ -70,17 +70,17 @@ class Rig:
         return self.server is None or self.server.poll() is not None
 
     def exit_code(self) -> int | None:
-        """Of the server; None while it runs."""
+        """The server's exit code; None while it runs."""
         return self.server.poll() if self.server is not None else None
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the server with SIGKILL."""
         if self.server is not None:
             self.server.kill()
             self.server.wait()
 
     def restart(self) -> None:
-        """Make sure that no server runs, then start one without a halt."""
+        """Kills the server if it runs, then starts one without a halt."""
         self.kill()
         self.start()
 
@@ -90,7 +90,7 @@ class Rig:
             yield client
 
     def ask(self, run: Callable[[Client], T]) -> T | None:
-        """One request; None if the server died under it."""
+        """Sends one request; None if the server died meanwhile."""
         with suppress(PliantError), self.client() as client:
             return run(client)
         return None
@@ -98,7 +98,7 @@ class Rig:
     # -- workloads ---------------------------------------------------------------------------------
 
     def submit(self, name: str, gpus: int, script: str = JOB, **more: Any) -> str | None:
-        """Submit to the default project; its id if the server said that it was accepted."""
+        """Submits to the default project; returns its id if the server answered that it is accepted."""
         kind = "Workspace" if more.pop("interactive", None) else "Training"
         answer = self.ask(lambda client: client.submit(kind, self.body(name, gpus, script, **more)))
         if answer is not None:
@@ -118,12 +118,12 @@ class Rig:
         return {"name": name, "projectName": "default", "spec": spec}
 
     def delete(self, name: str) -> None:
-        """Delete it; the caller must know that it may or may not have been accepted."""
+        """Deletes it; the server may die before or after it accepts the request."""
         identity = self.submitted.pop(name)
         self.ask(lambda client: client.delete(identity))
 
     def items(self) -> dict[str, dict[str, Any]]:
-        """Workloads by name, as the server tells them."""
+        """Name -> workload, as the server shows it."""
         with self.client() as client:
             found = list(client.workloads())
         names = Counter(item["name"] for item in found)
@@ -131,7 +131,7 @@ class Rig:
         return {item["name"]: dict(item) for item in found}
 
     def settled(self, want: dict[str, str]) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these names have these phases."""
+        """Waits until the workloads have exactly these names and phases."""
 
         def look() -> bool:
             return {name: item["phase"] for name, item in self.items().items()} == want
@@ -142,7 +142,7 @@ class Rig:
     # -- the truth ---------------------------------------------------------------------------------
 
     def calm(self) -> bool:
-        """True if every workload runs or waits, and what lives is what is said to run."""
+        """True if every workload runs or waits, and exactly those shown as running have live processes."""
         items = self.items().values()
         return all(item["phase"] in ("Running", "Pending") for item in items) and (
             {attempt.split("/")[0] for attempt in self.alive()}
@@ -153,12 +153,12 @@ class Rig:
         return {name: item["phase"] for name, item in self.items().items()}
 
     def starts(self) -> Counter[str]:
-        """How often each attempt has started, from the journal."""
+        """Attempt -> number of its starts, from the journal."""
         lines = [line.split() for line in self.journal.read_text().splitlines()]
         return Counter(words[0] for words in lines if words[1] == "start")
 
     def alive(self) -> dict[str, list[int]]:
-        """Attempt -> processes that carry it and this folder, from /proc."""
+        """Attempt -> its processes in this folder, by their environment in /proc."""
         found: dict[str, list[int]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -168,7 +168,7 @@ class Rig:
         return found
 
     def verify(self) -> None:
-        """What must hold whenever the server has settled."""
+        """Asserts what must hold whenever the server has settled."""
         doubled = {attempt: count for attempt, count in self.starts().items() if count > 1}
         assert not doubled, f"attempts that ran twice: {doubled}"
         missing = set(self.submitted) - set(self.items())
@@ -179,11 +179,11 @@ class Rig:
             wrong[:] = self.differences()
             return not wrong
 
-        # Until it agrees: a job may be resized, late, between one look and the next.
+        # Repeats, as a late resize may fall between two looks.
         self.until(agree, "what lives is what is shown", seen=lambda: (wrong, self.alive(), self.items()))
 
     def differences(self) -> list[str]:
-        """Between what lives, what is told of workloads and what is told of GPUs, at this moment."""
+        """Differences now between live processes, the workloads shown and the GPUs shown."""
         items, alive = self.items(), self.alive()
         wrong, owners = list[str](), dict[str, str]()
         runs = {item["id"] for item in items.values() if item["phase"] == "Running"}
@@ -211,7 +211,7 @@ class Rig:
         seconds: float = 200,
         seen: Callable[[], Any] | None = None,
     ) -> None:
-        """Poll a condition with a deadline."""
+        """Polls a condition until a deadline."""
         began = time.monotonic()
         while (waited := time.monotonic() - began) < seconds:
             with suppress(PliantError):
@@ -222,7 +222,7 @@ class Rig:
         raise AssertionError(f"not within {seconds} s: {what}; seen: {seen() if seen else ''}\n{log}")
 
     def close(self) -> None:
-        """End the server and everything that it started."""
+        """Kills the server and everything that it started."""
         self.kill()
         for pids in self.alive().values():
             for pid in pids:

@@ -1,6 +1,6 @@
 """The decider is killed at random instants under load; PLIANT_SEED repeats a storm.
 
-Nothing is lost, nothing runs twice, every request that was accepted is there, and every question is answered.
+Nothing is lost, nothing runs twice, every accepted request is kept, and every question is answered.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.house.seeds import seed_or
 
 
 def decider_of(rig: Rig) -> int | None:
-    """The process; None while there is none."""
+    """The decider's process; None while there is none."""
     assert rig.server is not None
     for entry in Path("/proc").iterdir():
         with suppress(OSError, IndexError):
@@ -31,7 +31,7 @@ def decider_of(rig: Rig) -> int | None:
 
 
 class Asker(threading.Thread):
-    """Asks why a workload waits, again and again."""
+    """Repeatedly asks why a workload waits."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ BRIEF = (
     'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
     'until [ -e "$JOURNAL.end" ]; do sleep 0.05; done'
 )
-"""A job that ends by itself once it is let."""
+"""A job that ends by itself once it is allowed to."""
 
 
 def die(rig: Rig) -> None:
@@ -35,7 +35,7 @@ def test_start(rig: Rig, point: str) -> None:
 
 @pytest.mark.parametrize("point", ENDING)
 def test_end(rig: Rig, point: str) -> None:
-    """A job that ends by itself has ended once, whoever was there to see it."""
+    """A job that ends by itself ends once, whichever server sees it."""
     rig.start(halt=point)
     rig.submit("job", 1, BRIEF)
     rig.submit("next", 4)
@@ -55,7 +55,7 @@ def test_stop(rig: Rig, point: str) -> None:
     rig.settled({"job": "Running", "other": "Running"})
     rig.delete("job")
     die(rig)
-    # Both run: the server died before it accepted the request. What is still being stopped is listed too.
+    # Both run if the server died before it accepted the request. The list includes one that still stops.
     ends = ({"other": "Running"}, {"job": "Running", "other": "Running"})
     rig.until(lambda: rig.phases() in ends, f"one of {ends}", seen=rig.phases)
     rig.verify()

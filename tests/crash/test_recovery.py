@@ -1,4 +1,4 @@
-"""What a server is given back is compared with what lives: a restored, an emptied and a copied store."""
+"""A server compares its store with the live tasks: a restored, an emptied and a copied store."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def other(tmp_path: Path) -> Iterator[Rig]:
 def two_jobs(rig: Rig) -> None:
     """One of two GPUs, one of one; on four."""
     rig.start()
-    rig.submit("large", 2, terminationGracePeriodSeconds=60)  # it ends when it is asked, at once or late
+    rig.submit("large", 2, terminationGracePeriodSeconds=60)  # it ends when asked, at once or later
     rig.submit("small", 1, LITTERING)
     rig.settled({"large": "Running", "small": "Running"})
     rig.until(lambda: len(rig.starts()) == 2, "both have begun")
@@ -51,7 +51,7 @@ def forget(rig: Rig) -> None:
 
 
 def end_tasks(rig: Rig) -> None:
-    """What a power cut does."""
+    """Ends all tasks, as a power cut does."""
     for pids in rig.alive().values():
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -76,7 +76,7 @@ def test_onto_a_new_state_folder_nothing_runs_without_a_process(rig: Rig, other:
     other.start()
     other.settled(
         {"plain": "Running", "with-variables": "Pending"}
-    )  # the values of variables are in no backup
+    )  # backups do not contain values of variables
     other.verify()
     assert {attempt.rpartition("/")[2] for attempt in other.alive()} == {"2"}, "the first attempt was lost"
 
@@ -166,7 +166,7 @@ def test_a_backup_and_what_it_does_not_know(rig: Rig) -> None:
 
 
 def test_tasks_whose_folders_are_gone_are_ended_before_they_start_again(rig: Rig) -> None:
-    """The store knows them as running, and nothing is on disk of them."""
+    """The store has them as running, but nothing of them is on disk."""
     two_jobs(rig)
     rig.kill()
     shutil.rmtree(rig.state / "attempts")

@@ -22,13 +22,13 @@ def database() -> Iterator[Server]:
 
 
 def typed(rig: Rig, *words: str) -> subprocess.CompletedProcess[str]:
-    """What a user types; servers that it starts are ended by the rig."""
+    """Runs a command; the rig ends servers that it starts."""
     command = [sys.executable, "-m", "pliant.cli", "--state", str(rig.state), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def roots(rig: Rig) -> dict[str, list[int]]:
-    """Attempt -> its processes that were not started by another of them."""
+    """Attempt -> its processes without those that others of them started."""
     return {
         attempt: sorted(pid for pid in pids if parent_of(pid) not in {0, *pids})
         for attempt, pids in rig.alive().items()

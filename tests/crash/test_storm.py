@@ -20,11 +20,11 @@ POINTS = (
     "stop-signalled",
     "exited",
 )
-"""All between "recorded" and "confirmed"."""
+"""The points between "recorded" and "confirmed"."""
 
 
 def storm(rig: Rig, kills: int, least: int = 0) -> None:
-    """So many kills, and more until `least` of them fell between "recorded" and "confirmed"."""
+    """Kills the server `kills` times, and on until `least` kills fell between "recorded" and "confirmed"."""
     dice = random.Random(seed_or(20261121))
     between, made, round_ = 0, 0, 0
     while round_ < kills or between < least:
@@ -34,7 +34,7 @@ def storm(rig: Rig, kills: int, least: int = 0) -> None:
         rig.start(halt=f"{point}#{dice.randint(1, 3)}" if point else "")
         lives_until = time.monotonic() + (5 if point else dice.uniform(0.05, 1.2))
         while not rig.died() and time.monotonic() < lives_until:
-            crowded = len(rig.submitted) > 6  # else all wait, and nothing starts, stops or is resized
+            crowded = len(rig.submitted) > 6  # otherwise all would wait, and nothing would change
             if rig.submitted and (crowded or dice.random() < 0.4):
                 rig.delete(dice.choice(sorted(rig.submitted)))
             else:

@@ -1,4 +1,4 @@
-"""Supervisors that are killed, and a server that is woken after another one took over."""
+"""Supervisors are killed, and a stopped server wakes after another one took over."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def attempt_number(rig: Rig, name: str) -> int:
 
 
 def supervisors(rig: Rig, name: str) -> list[int]:
-    """Processes of the job that are not the shell it runs nor anything that it started."""
+    """The supervisors among the job's processes."""
     pids = [
         pid
         for attempt, pids in rig.alive().items()
@@ -27,7 +27,7 @@ def supervisors(rig: Rig, name: str) -> list[int]:
 
 
 def program(pid: int) -> bytes:
-    """The first word of its command line; nothing if it has ended since."""
+    """The first word of its command line; b"" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
     except OSError:

@@ -51,21 +51,21 @@ RATE = 50
 """Submissions a second while something happens."""
 
 GOAL = 5.0
-"""Seconds from what happens until a submission that was sent after it is accepted."""
+"""Seconds from a fault until a submission that was sent after it is accepted."""
 
 PARTS = 10
-"""Of the hundred rounds: a pair of servers for each."""
+"""Parts of the hundred rounds; each has a pair of servers of its own."""
 
 QUIET = 'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; exec sleep infinity'
 
 
 class Storm:
-    """Rounds: work comes and goes, something happens to a server, and what must hold is looked at."""
+    """Plays rounds: work comes and goes, a server suffers a fault, and the invariants are checked."""
 
     def __init__(
         self, pair: Pair, database: Server, network: Network, dice: random.Random, asleep: float = 0.0
     ) -> None:
-        """`asleep`: seconds for which a leader that is stopped sleeps at least."""
+        """`asleep`: the least number of seconds for which a stopped leader sleeps."""
         self.pair, self.database, self.network, self.dice = pair, database, network, dice
         self.asleep = asleep
         self.made = 0
@@ -89,7 +89,7 @@ class Storm:
         users = Users(pair.patient, lambda name: pair.body(name, STEADY + 4, QUIET), RATE)
         users.start(f"user-{self.made}")
         time.sleep(0.5 + self.dice.uniform(0, 0.5))
-        self.work()  # what follows from it is under way when it happens
+        self.work()  # its consequences are under way at the fault
         began = time.monotonic()
         happen(leader)
         pair.until(lambda: users.first(began) is not None, "submissions are accepted", PATIENCE)
@@ -107,7 +107,7 @@ class Storm:
         pair.verify()
 
     def forget(self, names: list[str]) -> None:
-        """What users submitted is all there, once each; then it is deleted."""
+        """Checks that every accepted submission exists once, then deletes them."""
         known = {item["id"]: name for name, item in self.pair.items().items() if name in set(names)}
         assert sorted(known.values()) == sorted(names), "accepted and lost"
         self.pair.insist(lambda client: client.delete_all([*known]))
@@ -123,7 +123,7 @@ class Storm:
         print(f"refused of leaders that had been replaced: {refused} orders, {over} transactions")
 
     def work(self) -> None:
-        """Something comes, something goes."""
+        """Submits and deletes workloads at random."""
         pair = self.pair
         for _ in range(self.dice.randint(1, 2)):
             self.made += 1
@@ -143,7 +143,7 @@ class Storm:
         return self.pair.calm() and set(self.pair.phases().values()) <= {"Running"}
 
     def both_again(self) -> bool:
-        """Who is gone, now or in a moment, is followed by another one."""
+        """True if two servers run, one leads and one stands by; starts another one for each that ends."""
         if sum(map(self.pair.lives, list(self.pair.servers))) < 2:
             self.pair.serve("--standby")
         return self.both()
@@ -158,7 +158,7 @@ class Storm:
         self.pair.servers[leader].wait()
 
     def stop(self, leader: int) -> None:
-        """It sleeps until another one leads, and a while longer."""
+        """Stops the leader until another one leads, and a while longer."""
         os.kill(leader, signal.SIGSTOP)
         began = time.monotonic()
         try:
@@ -168,7 +168,7 @@ class Storm:
             os.kill(leader, signal.SIGCONT)
 
     def cut(self, leader: int) -> None:
-        """It does not reach the database until another one leads."""
+        """Cuts the leader off from the database until another one leads."""
         self.network.cut(leader)
         try:
             self.pair.until(lambda: self.pair.leads() not in (0, leader), "the other leads", PATIENCE)
@@ -176,7 +176,7 @@ class Storm:
             self.network.heal()
 
     def restart(self, leader: int) -> None:
-        """The database goes and comes; whoever leads then."""
+        """Restarts the database; either server may lead afterwards."""
         self.database.stop(signal.SIGINT)
         time.sleep(self.dice.uniform(0, 2))
         self.database.start()
@@ -211,10 +211,10 @@ def test_a_hundred_rounds(pair: Pair, database: Server, network: Network, part: 
 
 @pytest.mark.timeout(600)
 def test_an_order_that_was_recorded_by_a_leader_that_sleeps_is_carried_out_once(pair: Pair) -> None:
-    """It is stopped between the transaction and the order; the other one gives the order, and it wakes up."""
+    """The leader stops between transaction and order; the other one gives the order, then the first wakes."""
     sleeper = pair.lead(halt="recorded:start,stop")
     other = pair.stand_by()
-    pair.submit("job", 1)  # whoever answers: it sleeps by then
+    pair.submit("job", 1)  # either server may answer: the leader is stopped by then
     pair.until(lambda: pair.leads() == other, "the other leads", PATIENCE)
     pair.until(lambda: pair.phases() == {"job": "Running"}, "the job runs", PATIENCE)
     pair.until(lambda: sum(pair.starts().values()) > 0, "it has begun", PATIENCE)
@@ -229,7 +229,7 @@ def test_an_order_that_was_recorded_by_a_leader_that_sleeps_is_carried_out_once(
 def test_who_opens_slowly_keeps_the_lead_that_it_has_taken(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else two servers on a machine under load replace each other, and neither ever leads."""
+    """Otherwise two servers on a loaded machine replace each other, and neither ever leads."""
     leader = pair.lead()
     monkeypatch.setattr(Served, "prepare", staticmethod(opens_slowly))
     other = pair.stand_by()

@@ -1,4 +1,4 @@
-"""People who submit at a steady rate, whoever leads, and take note of what was accepted when."""
+"""Submits at a steady rate, whichever server leads, and records when each submission was accepted."""
 
 import threading
 import time
@@ -12,19 +12,19 @@ TURN = 0.2
 """Seconds between two tries of one submission."""
 
 MOST = 50
-"""Submissions that wait at once: the test's own process passes on what servers and database say meanwhile."""
+"""Submissions in flight: the test's process also passes on the traffic of servers and database."""
 
 
 class Users:
-    """Each submission leaves at its time, unless too many still wait, and is sent until it is accepted."""
+    """Sends each submission at its time, unless too many wait, and repeats it until it is accepted."""
 
     def __init__(self, client: Callable[[], Client], body: Callable[[str], Any], rate: int) -> None:
-        """`client`: of the server that leads now, or FileNotFoundError; `rate`: submissions a second."""
+        """`client`: connects to the leader or raises FileNotFoundError; `rate`: submissions a second."""
         self._client, self._body, self._rate = client, body, rate
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._requests: list[threading.Thread] = []
-        self.accepted: dict[str, tuple[float, float]] = {}  # name -> when the try left, and was answered
+        self.accepted: dict[str, tuple[float, float]] = {}  # name -> times of the accepted try and its answer
         self.wrong: list[str] = []
 
     def start(self, mark: str) -> None:
@@ -32,12 +32,12 @@ class Users:
         self._thread.start()
 
     def first(self, since: float) -> float | None:
-        """When the first one was accepted that left since then (monotonic)."""
+        """The earliest acceptance of a submission sent since then (monotonic); None if there is none."""
         found = [answered for sent, answered in [*self.accepted.values()] if sent >= since]
         return min(found, default=None)
 
     def end(self) -> None:
-        """Once all that was sent is accepted."""
+        """Ends once all submissions are accepted; asserts that within 2 minutes."""
         self._ending.set()
         self._thread.join()
         for request in self._requests:

@@ -1,4 +1,4 @@
-"""What doctor says of a machine, and that every `no` has its reason."""
+"""What doctor reports about a machine; every `no` has its reason."""
 
 from pathlib import Path
 

@@ -38,7 +38,7 @@ def test_a_pod_gets_its_limits_whole_and_a_change_replaces_the_file(tmp_path: Pa
 
 
 def test_what_others_left_goes_and_what_is_kept_stays(tmp_path: Path) -> None:
-    """As after a restart: another agent of the node was killed in the middle of things."""
+    """As after a restart: an earlier agent of the node was killed in the middle of its work."""
     folder = Folder(tmp_path)
     folder.put("team_a", "uid-1", conf())
     (tmp_path / "team_a" / "ledger").write_text("in use")

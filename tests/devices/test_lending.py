@@ -1,4 +1,4 @@
-"""What is lent of a GPU that nobody asked for."""
+"""How unrequested memory of a GPU is lent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Real GPUs, on a driver that is made up, and on a real one where there is one."""
+"""The NVML devices, on a fake driver, and on a real one if there is one."""
 
 from types import SimpleNamespace
 
@@ -141,7 +141,7 @@ def test_a_driver_that_dies_takes_the_node_with_it_until_it_answers_again(proc):
 
 
 def test_the_real_library():
-    """Whatever this machine has, it says so."""
+    """It reports what this machine has, GPUs or none."""
     made = NvmlDevices(lambda pid: True)
     nodes = made.nodes()
     assert bool(nodes) != bool(made.reason)
@@ -163,7 +163,7 @@ def test_who_uses_how_much_of_which_gpu(proc):
     assert machine.processes() == {"GPU-0": {10: 10 * GIB, 20: 20 * GIB}, "GPU-1": {}}
     assert machine.loads() == {"GPU-0": GpuLoad(30, 30 * GIB), "GPU-1": GpuLoad(31, 0)}
     assert machine.version() == "580.1, CUDA 13.1"
-    driver.running[0] = None  # this one does not tell
+    driver.running[0] = None  # this card does not tell
     assert machine.processes() == {"GPU-1": {}}
     assert machine.loads() == {"GPU-1": GpuLoad(31, 0)}
     assert devices(Driver(loads=False), proc).processes() == {}

@@ -1,4 +1,4 @@
-"""Where ledgers lie, and what gpu.conf says when it is read again."""
+"""The folder of ledgers, and gpu.conf when it is read again."""
 
 import os
 import secrets
@@ -64,7 +64,7 @@ def test_places_that_are_none_are_passed_over(tmp_path: Path, runtime: str) -> N
 
 
 def test_a_name_that_somebody_made_first_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor the second one, nor the folder that a note names and is another's by now."""
+    """Nor is the second name, nor the folder that a note names if it belongs to another account by now."""
     state, run = tmp_path / "state", tmp_path / "run"
     state.mkdir()
     run.mkdir(mode=0o700)

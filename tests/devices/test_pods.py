@@ -1,4 +1,4 @@
-"""What pods that share a GPU are told of their limits, and what their answers mean."""
+"""The limits that pods sharing a GPU are told, and the meaning of their answers."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_it_is_taken_back_for_who_comes():
     ("said", "true"),
     [
         (conf(A, 4, most=12, limit=8, epoch=3), True),
-        (conf(A, 4, most=12, limit=12, epoch=2), False),  # it has not heard yet
+        (conf(A, 4, most=12, limit=12, epoch=2), False),  # it has not read the new limit yet
         (conf(A, 4, most=12, limit=12, epoch=4), True),
     ],
 )

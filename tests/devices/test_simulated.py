@@ -1,4 +1,4 @@
-"""What `--simulate` understands, and what it says to what it does not."""
+"""The values that `--simulate` accepts, and its errors for others."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Who uses a GPU without a job: named after two looks, ended only where that is wanted."""
+"""Processes that use a GPU without a job: reported after two looks, ended only if the setting says so."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from pliant.model.workload import AttemptId
 
 
 class Stage:
-    """Real processes of this account; what the driver says of them is the test's word."""
+    """Real processes of this account; the test decides what the driver reports of them."""
 
     def __init__(self) -> None:
         self.on: dict[str, dict[int, int]] = {}

@@ -1,4 +1,4 @@
-"""A private place for each session at the terminal, which is left empty whatever happens."""
+"""A private folder for each terminal session; nothing is left running, whatever happens."""
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ LINES = 30  # of each log, in the report of a failure
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows the end of each log that was written in its place, and what still runs there."""
+    """Adds to the report of a failure the end of each log in its folder, and the processes that still run."""
     report = yield
     places = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Stage)]
     if report.when == "call" and report.failed and places:
@@ -28,7 +28,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """Nothing runs here before, and `pliant down` must leave nothing."""
+    """An empty folder for a session; fails if processes outlive `pliant down`."""
     stage = Stage(tmp_path / "stage")
     yield stage
     left = stage.close()

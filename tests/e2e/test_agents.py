@@ -1,4 +1,4 @@
-"""`pliant mcp` as an agent meets it: a script that reads nothing but the texts of its tools does 20 tasks."""
+"""`pliant mcp` as an agent uses it: a script that reads only the texts of the tools does 20 tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from examples.walkthrough import Stage
 if TYPE_CHECKING:
     from mcp import Client
 
-DEADLINE = 240.0  # seconds in which the server's state follows
+DEADLINE = 240.0  # seconds for the server's state to follow
 
 WORLD = (
     "pliant up --simulate 2x4:16G",
@@ -49,7 +49,7 @@ class Agent:
         self._client = client
 
     async def ask(self, tool: str, **given: Any) -> str:
-        """The tool's text, also of a refusal."""
+        """The tool's text, even if it refuses."""
         answer = await self._client.call_tool(tool, given)
         return "\n".join(part.text for part in answer.content)
 
@@ -61,7 +61,7 @@ class Agent:
         return next(row for row in await self.rows(tool, **given) if row[key] == value)
 
     async def do(self, tool: str, **given: Any) -> str:
-        """See what it would do, confirm it, and do it."""
+        """Calls the tool to see what it would do, then calls it again with the confirmation."""
         shown = await self.ask(tool, **given)
         code = re.search(r"confirm=(\w+)", shown)
         assert code, shown
@@ -75,7 +75,7 @@ class Agent:
 
 
 def table(text: str) -> list[dict[str, str]]:
-    """Rows by column: the last header in capitals, and the lines below it that begin at its columns."""
+    """Rows (column -> cell) below the last header in capitals, up to a line that does not fit the columns."""
     lines = text.splitlines()
     at = max(i for i, line in enumerate(lines) if re.fullmatch(r"[A-Z][A-Z -]*", line) and "  " in line)
     starts = [found.start() for found in re.finditer(r"(?<!\S)\S+(?: \S+)*", lines[at])]
@@ -96,7 +96,7 @@ def number(pattern: str, text: str) -> float:
 
 
 def talking(stage: Stage, *flags: str) -> AbstractAsyncContextManager[Client]:
-    from mcp import Client, StdioServerParameters  # takes 0.5 s: not wherever tests are collected
+    from mcp import Client, StdioServerParameters  # takes 0.5 s, which a collection of tests saves
 
     return Client(
         StdioServerParameters(
@@ -176,7 +176,7 @@ async def whether_a_giant_could_start(agent: Agent) -> None:
 
 
 async def two_gpus_for_b_from_what_a_borrows(agent: Agent) -> None:
-    """Nobody loses what is within a quota."""
+    """No project loses GPUs within its quota."""
     borrower = next(r for r in await agent.rows("list_projects") if r["STATE"].startswith("borrows"))
     most = number(r"borrows (\d+)", borrower["STATE"])
     running = await agent.rows("list_workloads", project=borrower["PROJECT"], phase="Running")
@@ -278,7 +278,7 @@ def test_twenty_tasks_and_the_budget(world: Stage) -> None:
 
 
 async def only_reads(world: Stage) -> None:
-    """Without --writes no tool changes anything: neither offered nor, called all the same, done."""
+    """Without --writes, tools that change something are not offered, and refuse if called anyway."""
     async with talking(world) as client:
         offered = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         assert all(it is not None and it.read_only_hint for it in offered.values())

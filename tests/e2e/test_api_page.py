@@ -1,4 +1,4 @@
-"""Every example of the page about the API is typed as it stands there, in its order."""
+"""Types every example of the page about the API as printed, in order."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from tests.e2e.witness import until
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text("utf-8"), re.S | re.M)
 REFUSED = {"imge": 400, "projects/team-b?dryRun": 200}
-"""Words of an example, and the status that it is about; all others are taken."""
+"""Words of an example -> the status that it shows; all other examples succeed."""
 
 
 def commands(block: str) -> list[str]:
-    """Each with what belongs to it: a command ends where its quotes are closed and no line goes on."""
+    """The commands with their continuation lines; each ends with its quotes closed and without a backslash."""
     found, text = [], ""
     for line in block.splitlines():
         text += line + "\n"

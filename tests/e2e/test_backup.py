@@ -10,14 +10,14 @@ SLEEP = "-i ubuntu -g 1 --command -- sleep infinity"
 
 
 def typed(stage: Stage, command: str) -> Done:
-    """Run what must succeed."""
+    """Runs a command, which must succeed."""
     done = stage.run(command)
     assert done.code == 0, f"{command}: {done.said}"
     return done
 
 
 def attempts(stage: Stage) -> dict[str, int]:
-    """How often each workload has been started."""
+    """Workload -> number of its starts."""
     folder = stage.state / "attempts"
     with client(stage) as api:
         return {item["name"]: len(list((folder / item["id"]).glob("*/*/"))) for item in api.workloads()}

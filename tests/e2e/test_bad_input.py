@@ -1,4 +1,4 @@
-"""What a user can get wrong: a clear error with its exit code, and nothing has changed."""
+"""Mistakes of users: a clear error with its exit code, and nothing changes."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def busy(shared: Stage) -> Stage:
 
 
 def typed(stage: Stage, command: str) -> Done:
-    """Run what must succeed."""
+    """Runs a command, which must succeed."""
     done = stage.run(command)
     assert done.code == 0, f"{command}: {done.said}"
     return done
@@ -103,7 +103,7 @@ def test_more_gpus_than_any_node_has_is_accepted_and_said_at_once(busy: Stage) -
         done = typed(busy, f"runai submit huge {IMAGE} -g 9")
         if "Never fits: it requests 9 GPUs, the largest eligible node has 2." in done.err:
             return True
-        typed(busy, "runai delete huge")  # an answer waits 20 ms for the plan: it came later
+        typed(busy, "runai delete huge")  # the answer waits only 20 ms for the plan, which came later
         return False
 
     until(said, "the answer to say it")
@@ -162,7 +162,7 @@ def test_a_command_that_fails_is_tried_again_after_a_pause_and_says_so(busy: Sta
 
 @pytest.fixture
 def occupied() -> Iterator[int]:
-    """A port on which somebody else listens."""
+    """A port on which another program listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -225,5 +225,5 @@ def test_simulated_machines_that_make_no_sense(stage: Stage, spec: str) -> None:
 
 
 def test_nothing_of_the_refused_was_accepted(busy: Stage) -> None:
-    with client(busy) as api:  # of what was accepted and deleted again, the last may still be ending
+    with client(busy) as api:  # workloads accepted and deleted earlier may still be ending
         until(lambda: [workload["name"] for workload in api.workloads()] == ["taken"], "nothing else")

@@ -1,4 +1,4 @@
-"""`make demo`: counts what held, ends 1 when something did not, and leaves nothing running in any case."""
+"""`make demo`: counts the checks that held, exits 1 if one did not, and leaves nothing running."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 
 
 class Demo:
-    """A demo that is being played, in a temporary folder of its own."""
+    """A running demo, in a temporary folder of its own."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Demo:
         return "".join(self.lines)
 
     def left(self) -> list[str]:
-        """Processes that were started from its folder, itself apart, and files in it."""
+        """Processes that run in its folder, without the demo itself, and files in it."""
         mark = f"{self.folder}/pliant-demo-".encode()
         found = [str(path) for path in self.folder.iterdir()]
         for entry in Path("/proc").iterdir():
@@ -85,7 +85,7 @@ def test_a_page_is_played_as_make_demo_does(tmp_path: Path, demos: list[Demo]) -
 
 
 def test_what_make_demo_plays_are_editions_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_walkthroughs.py plays each of them, with what must be seen."""
+    """test_walkthroughs.py plays each of them and checks its output."""
     monkeypatch.syspath_prepend(DEMO.parent)
     played = [name.partition(":")[::2] for name in importlib.import_module("demo").PLAYED]
     pages = [(PAGES / f"{page}.md").read_text("utf-8") for page, _ in played]

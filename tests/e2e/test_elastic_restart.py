@@ -1,4 +1,4 @@
-"""An elastic job whose script can only restart: said at submit, by describe, and in its log."""
+"""An elastic job whose script can only restart: `submit`, `describe` and its log say so."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs that use pliant.train, as a user submits them: resized while they run, seen from outside."""
+"""Jobs that use pliant.train, as a user submits them: resized while they run, checked from outside."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ def pids(stage: Stage, word: str) -> set[int]:
 
 
 def applied(stage: Stage, workload: str) -> tuple[Counter[int], dict[int, int]]:
-    """(how often each record was applied, size of the world by step), by the ranks' own logs."""
+    """(record -> how often it was applied, step -> world size), from the ranks' own logs."""
     records: Counter[int] = Counter()
     sizes: dict[int, int] = {}
     for log in (stage.state / "checkpoints" / workload).glob("applied-*"):
@@ -97,7 +97,7 @@ def applied(stage: Stage, workload: str) -> tuple[Counter[int], dict[int, int]]:
 
 
 def hurry(stage: Stage, workload: str) -> None:
-    """What was to be seen has been seen: no more pauses between the steps."""
+    """Ends the pauses between its steps, as the checks are done."""
     (stage.state / "checkpoints" / workload / "hurry").touch()
 
 
@@ -119,7 +119,7 @@ def submit(stage: Stage, name: str, script: str, *words: object, options: str = 
 
 def test_a_job_shrinks_for_others_and_grows_back_while_it_runs(ready: Stage) -> None:
     stage, steps = ready, 300
-    wide = submit(stage, "wide", "train.py", steps, 1)  # far from its end until it is told to hurry
+    wide = submit(stage, "wide", "train.py", steps, 1)  # long enough not to end before `hurry`
     until(lambda: world(stage, "wide") == 2, "two workers train", PATIENCE)
     agent = pids(stage, "pliant.train.agent")
     assert len(agent) == 1, "the script became its agent"
@@ -179,7 +179,7 @@ def environ(pid: int) -> str:
 
 @pytest.mark.long
 def test_workers_of_a_distributed_job_join_and_leave(ready: Stage) -> None:
-    """A master and one worker are its core; what is free beyond that comes and goes."""
+    """A master and one worker are its core; further workers come and go with free GPUs."""
     stage, steps = ready, 300
     typed(stage, "pliant down --yes")
     typed(stage, "pliant up --simulate 3x1")

@@ -1,4 +1,4 @@
-"""ElasticDL's test case for elastic scheduling, as its users type it; what ends a job and what does not."""
+"""ElasticDL's test case for elastic scheduling, as its users type it; which failures end a job."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def typed(stage: Stage, command: str) -> str:
 
 @pytest.fixture
 def cluster(stage: Stage) -> Stage:
-    """The three nodes of the seed, as they are once Kubernetes has taken its part, and its two classes."""
+    """The seed's three nodes, without the part that Kubernetes uses, and its two priority classes."""
     typed(stage, "pliant up --simulate 3x0:0:cpu=3.92,memory=12.3Gi")
     (stage.home / "high-prio.yaml").write_text(PRIORITY.format(name="high-priority", value=1000000))
     (stage.home / "low-prio.yaml").write_text(PRIORITY.format(name="low-priority", value=1000))
@@ -74,13 +74,13 @@ def submit(stage: Stage, name: str, records: int, workers: int, priority: str, m
 
 
 def hurry(stage: Stage, *names: str) -> None:
-    """What was to be seen has been seen: no more pauses between the steps."""
+    """Ends the pauses between their steps, as the checks are done."""
     for name in names:
         (stage.home / name / "hurry").touch()
 
 
 def pods(stage: Stage, name: str) -> dict[str, str]:
-    """Status by what comes after elasticdl- in the pod's name, without the job's."""
+    """Pod's name without `elasticdl-` and the job's name -> its status."""
     lines = typed(stage, f"pliant get pods -l elasticdl_job_name={name} --no-headers").splitlines()
     cells = [line.split() for line in lines]
     return {cell[0].removeprefix("elasticdl-").replace(f"-{name}", ""): cell[2] for cell in cells}
@@ -102,14 +102,14 @@ def steps(stage: Stage, name: str) -> int:
 
 
 def check(stage: Stage, name: str, records: int, *, killed: Collection[int] = ()) -> None:
-    """Each record was applied once, by the ranks' own logs; one process alone gets the same weights."""
+    """By the ranks' logs, each record was applied once; a single process gets the same weights."""
     check_exactly_once(stage.home / name / "applied", records, BATCH, killed={str(pid) for pid in killed})
     weights = stage.state / "checkpoints" / item(stage, name)["id"]
     assert difference(weights, replay(EXAMPLE, f"digits:{records}", BATCH)) <= 1e-5
 
 
 def at(events: list[Any], words: str) -> str:
-    """When the first event with these words was recorded."""
+    """The time of the first event with these words."""
     return next(event["createdAt"] for event in events if words in event["message"])
 
 
@@ -161,7 +161,7 @@ def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
     os.kill(agent, signal.SIGKILL)
 
     def another() -> bool:
-        """On a busy machine the first one may be given up as well before it trains."""
+        """Another worker: on a busy machine the first one may be given up before it trains, too."""
         there = pods(stage, "job")
         others = there.keys() - {"master", "worker-0", "worker-1"}
         return len(there) == 3 and len(others) == 1 and set(there.values()) == {"Running"}
@@ -177,7 +177,7 @@ def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
 
 
 def _pid(stage: Stage, task: str, role: str) -> int:
-    """The process of that role in a task."""
+    """The pid of that role's process in a task."""
     return next(
         pid
         for pid, line in stage.processes().items()
@@ -204,6 +204,6 @@ def test_a_user_s_error_ends_the_job_and_is_shown(cluster: Stage) -> None:
     for said in (done.err, typed(cluster, "pliant describe job bad")):
         assert "Traceback (most recent call last):" in said
         assert "ValueError: no loss today" in said
-    # Who fails first ends the job; who was told to stop then may have ended well, or is no pod any more.
+    # The first failure ends the job; a pod that is told to stop then may have succeeded, or is gone.
     over = {"Error", "Completed"}
     until(lambda: "Error" in (seen := set(pods(cluster, "bad").values())) and seen <= over, "the end")

@@ -1,4 +1,4 @@
-"""What run, wait, attach, logs -f and submit --attach return, and what keys do while a job is followed."""
+"""Exit codes of run, wait, attach, logs -f and submit --attach, and keys while a job is followed."""
 
 import fcntl
 import json
@@ -28,7 +28,7 @@ ENDS = {
     "kill -9 $$": 137,
     "kill -15 $$": 143,
 }
-"""How a job ends, and the exit code of every command that waits for it."""
+"""A job's script -> the exit code of every command that waits for it."""
 
 
 def submitted(shared: Stage, name: str, script: str, more: str = "") -> None:
@@ -89,7 +89,7 @@ def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:
         ["bash", "-c", "exec pliant wait over leaving"], env=shared.env, stdout=subprocess.PIPE, text=True
     ) as waiting:
         assert waiting.stdout is not None
-        assert waiting.stdout.readline() == "over succeeded\n"  # from here on it knows the other one, too
+        assert waiting.stdout.readline() == "over succeeded\n"  # so it knows the other one, too
         assert shared.run("pliant delete leaving").code == 0
         assert waiting.stdout.read() == "leaving was deleted\n"
     assert waiting.returncode == 143
@@ -153,7 +153,7 @@ class Terminal:
                 self.said += os.read(self._fd, 65536).decode(errors="replace")
 
     def answers(self, command: str, text: str) -> bool:
-        """True if that comes within a second."""
+        """True if this output comes within a second."""
         self.type(f"{command}\r")
         end = time.monotonic() + 1
         while text not in self.said and time.monotonic() < end:
@@ -220,7 +220,7 @@ def test_the_end_of_run_by_kill_cancels(shared: Stage) -> None:
 
 
 def processes(shared: Stage, name: str) -> list[Path]:
-    """Of /proc, those that belong to an attempt of the workload of that name."""
+    """Pids of the processes of the attempts of the workload of that name, from /proc."""
     with client(shared) as api:
         mark = f"PLIANT_ATTEMPT={api.find(name, 'team-a')['id']}/".encode()
     found = []
@@ -234,7 +234,7 @@ def processes(shared: Stage, name: str) -> list[Path]:
 
 
 def test_a_signal_alone_ends_nothing(shared: Stage) -> None:
-    """To every process of it, also one in a session of its own."""
+    """Every process of the job gets the signal, even one in a session of its own."""
     script = (
         'trap "echo main" USR1; setsid bash -c "trap \\"echo other\\" USR1; echo up; '
         'while :; do sleep 0.1; done" & echo up; while :; do sleep 0.1; done'
@@ -265,7 +265,7 @@ def test_a_job_reads_nothing_unless_it_is_told_to(shared: Stage) -> None:
 
 
 def test_what_is_piped_into_run_arrives_whole_over_a_restart_of_the_server(shared: Stage) -> None:
-    """More than its FIFO holds, from a writer that is slower than the server's restart."""
+    """More input than its FIFO holds, from a writer that is slower than the server's restart."""
     line = "(seq 100000; sleep 1; seq 100001 300000) | pliant run piped --stdin -- sh -c 'sleep 1; sha256sum'"
     with subprocess.Popen(["bash", "-c", line], env=shared.env, stdout=subprocess.PIPE, text=True) as running:
         until(lambda: statuses(shared).get("piped") == "Running", "it runs")
@@ -285,7 +285,7 @@ def test_a_terminal_of_the_job(shared: Stage) -> None:
     terminal.type("echo =$((6*7))=\r")
     terminal.reads("=42=")
     terminal.type("trap 'echo caught' INT; echo $((10+1))th\r")
-    terminal.reads("11th")  # what is typed before Ctrl-C and not yet read is lost to it, as on any terminal
+    terminal.reads("11th")  # unread input before Ctrl-C is lost, as on any terminal
     terminal.type("\x03")
     terminal.reads("caught")
     terminal.type("\x04")

@@ -1,4 +1,4 @@
-"""Fractions as a user meets them: every program inside sees its share, gets it, and no byte more."""
+"""Fractions as a user sees them: every program inside sees its share, and gets it to the byte."""
 
 import json
 import sys
@@ -31,9 +31,9 @@ SMI = "nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """One card of 16 GiB, on it two halves that sleep, and a program in C that grows until it fails."""
+    """One card of 16 GiB with two sleeping halves, and a C program that grows until it fails."""
     stage = Stage(tmp_path_factory.mktemp("fractions"))
-    del stage.env["XDG_RUNTIME_DIR"]  # in memory, as for users
+    del stage.env["XDG_RUNTIME_DIR"]  # ledgers in memory, as for users
     compile_c(stage.folder / "grow", "-DLINKED", HERE / "probe.c", DRIVERS / "libcuda.so.1")
     try:
         do(stage, "pliant up --simulate 1x1:16G")
@@ -93,7 +93,7 @@ def test_monitors_see_the_share_only(site: Stage) -> None:
 
 
 def test_who_grows_until_it_fails_stops_at_its_limit(site: Stage) -> None:
-    """And the other one still has all of its own."""
+    """The other half keeps all of its own."""
     do(site, "pliant delete right")
     program = f"{site.folder}/grow linked init ctx fill:alloc:64M ready"
     do(site, f"pliant submit right -i ubuntu -g 0.5 --stdin --command -- {program}")
@@ -108,7 +108,7 @@ def test_who_grows_until_it_fails_stops_at_its_limit(site: Stage) -> None:
 
 
 def test_without_the_preload_it_is_the_whole_card(site: Stage) -> None:
-    """A preload is cooperative: docs say so, and the node notices."""
+    """The preload is cooperative: the docs say so, and the node detects its absence."""
     assert inside(site, "left", f"env -u LD_PRELOAD {SMI}") == "16384\n"
     assert inside(site, "left", f"env -u LD_PRELOAD {sys.executable} -c '{PYNVML}'") == f"1 {16 * GIB}\n"
     whole = f"env -u LD_PRELOAD {site.folder}/grow linked init ctx alloc:512M ready"
@@ -156,7 +156,7 @@ def test_an_amount_that_is_none_is_refused(site: Stage, amount: str) -> None:
     done = site.run(f"pliant submit bad -i ubuntu --gpu-memory {amount} --command -- true")
     said = (
         f"{amount} of GPU memory" if amount == "0" else f"--gpu-memory {amount}"
-    )  # who knows that it is wrong
+    )  # two different checks refuse them
     assert done.code == 2 and said in done.err
 
 
@@ -166,7 +166,7 @@ def test_more_than_the_card_has_is_said_at_once_and_stays_the_reason(site: Stage
         assert done.code == 0
         if "the largest eligible node has 16Gi" in done.said:
             return True
-        do(site, "pliant delete large")  # an answer waits 20 ms for the plan: it came later
+        do(site, "pliant delete large")  # the answer waits only 20 ms for the plan, which came later
         return False
 
     until(said, "the answer to say it")
@@ -175,7 +175,7 @@ def test_more_than_the_card_has_is_said_at_once_and_stays_the_reason(site: Stage
 
 
 def test_nothing_is_left_in_memory(site: Stage) -> None:
-    """The last one: it takes the server down."""
+    """Runs last, as it stops the server."""
     place = Path((site.state / "gpu-place").read_text().strip())
     assert place.is_dir()
     found = {one["what"]: one for one in json.loads(do(site, "pliant doctor -o json"))}

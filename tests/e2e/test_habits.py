@@ -1,4 +1,4 @@
-"""docs/reference/habits.md, typed line by line: what works, and what is answered with a command."""
+"""docs/reference/habits.md, typed line by line: what works, and what is refused with the right command."""
 
 import os
 import re
@@ -26,7 +26,7 @@ value: 1000
 class Habit(NamedTuple):
     typed: str
     code: int
-    cure: str  # what the error contains where it does not work
+    cure: str  # what the error contains if it does not work
 
 
 def habits() -> Iterator[Habit]:
@@ -57,7 +57,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
             monkeypatch.setenv(name, value)
         (tmp_path / "classes.yaml").write_text(CLASSES)
         monkeypatch.chdir(tmp_path)
-        with open(os.devnull) as nothing:  # as input: what asks or reads must not wait for a person
+        with open(os.devnull) as nothing:  # stdin: no command may wait for a user
             monkeypatch.setattr(sys, "stdin", nothing)
             yield stage
     finally:

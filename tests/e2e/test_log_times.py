@@ -1,4 +1,4 @@
-"""logs --timestamps: of one task, of several, while it runs, and of a job of before times were noted."""
+"""logs --timestamps: of one task, of several, while it runs, and of a job from before times were recorded."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The notation of the walk-throughs: what it accepts, and that a difference is seen."""
+"""The notation of the walk-throughs: what it accepts; it detects differences."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A real Jupyter as a job: a URL that answers, a free port, as root as well, over a restart of the server."""
+"""A real Jupyter as a job: a URL that answers, a free port, also as root, over a server's restart."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from tests.e2e.witness import jupyter_status, until
 
 
 class Shell:
-    """One in which a Jupyter is installed: the one of this Python, by a script as pip makes it."""
+    """A shell with this Python's Jupyter, installed by a script like pip's."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -62,12 +62,12 @@ def test_two_notebooks_answer_and_go_on_over_a_restart(shell: Shell) -> None:
     assert f"Port {ports[0]} is in use by nb1." in taken.err
     assert shell.type("pliant cancel nb1 --now").code == 0
     until(lambda: jupyter_status(addresses[0]) == 0, "the session ends with the job")
-    told = "nb1 is not running"  # the port may be free a moment before the server knows of the end
+    told = "nb1 is not running"  # the port may be free just before the server sees the end
     until(lambda: told in (gone := shell.type("pliant url nb1")).err and gone.code == 5, told)
 
 
 def test_a_port_that_is_taken_between_choice_and_use(shell: Shell) -> None:
-    """The first choice is a port at which another program listens by the time that Jupyter starts."""
+    """Another program listens at the first choice by the time Jupyter starts."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -155,11 +155,11 @@ def test_a_tunnel_of_vscode_prints_how_to_log_in(shell: Shell) -> None:
 
 
 def test_openssh_inside_a_job(shell: Shell) -> None:
-    """With a stand-in for sshd, which this machine may lack: it says how it was started and echoes."""
+    """With a stand-in for sshd, which this machine may lack: it prints its arguments and echoes."""
     done = shell.type("pliant submit box -g 0.5 -- sleep infinity && pliant wait box --for running")
     assert done.code == 0, done.said
     missing = shell.type("echo x | pliant ssh-proxy box")
-    if missing.code != 127:  # there is one
+    if missing.code != 127:  # this machine has one
         assert missing.out.startswith("SSH-2.0-")
     else:
         assert "no sshd in the job's PATH: install the OpenSSH server" in missing.said

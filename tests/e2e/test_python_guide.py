@@ -1,4 +1,4 @@
-"""The examples of docs/guide/python.md run as one program against a server."""
+"""Runs the examples of docs/guide/python.md as one program against a server."""
 
 import re
 import subprocess

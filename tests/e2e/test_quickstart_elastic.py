@@ -1,4 +1,4 @@
-"""The quickstart on pliant.train: its GPUs change while it runs, and its losses are those of NumPy."""
+"""The quickstart on pliant.train: its GPUs change while it runs, and its losses equal those of NumPy."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""The blocks of README.md and of getting started, pasted at once into a terminal in a fresh home and typed
-line by line, give what they promise."""
+"""The blocks of README.md and of getting started work as described, both pasted at once into a terminal in a
+fresh home and typed line by line."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ README = ROOT / "README.md"
 GETTING_STARTED = ROOT / "docs" / "guide" / "getting-started.md"
 CODE = "[exit code "
 PROMPTED = b"]\r\n$ "
-"""A command has ended, and the shell asks for the next."""
+"""The output after a command's end, with the next prompt."""
 LIMIT = 240.0
 TRAIN = (
     "import sys\nprint('epochs', sys.argv[2] if sys.argv[1:] else 1)\nopen('best.pt', 'w').write('weights')\n"
@@ -38,9 +38,9 @@ WAYS = pytest.mark.parametrize("slowly", [False, True], ids=["pasted", "typed"])
 
 
 def enter(stage: Stage, text: str, *, slowly: bool) -> str:
-    """What an interactive shell shows when it gets all lines at once, as the terminal of a user gives them: a
-    command that reads its input takes the lines that follow. Slowly: each line when the one before has ended.
-    Asserts that each command ended with 0."""
+    """The output of an interactive shell that gets all lines at once, as from a paste: a command that reads
+    its input takes the lines that follow. `slowly`: each line once the one before has ended. Asserts that
+    each command ends with 0."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 220, 0, 0))
     shell = subprocess.Popen(
@@ -73,7 +73,7 @@ def enter(stage: Stage, text: str, *, slowly: bool) -> str:
         shell.kill()
         os.close(ours)
     said = shown.decode("utf-8", "replace").replace("\r", "")
-    codes = re.findall(rf"{re.escape(CODE)}(\d+)]$", said, re.M)  # after half a line of a log, too
+    codes = re.findall(rf"{re.escape(CODE)}(\d+)]$", said, re.M)  # also after an unfinished line of a log
     assert code == 0 and set(codes) == {"0"}, said
     assert len(codes) > len([line for line in text.splitlines() if line.strip()]), said
     return said
@@ -89,7 +89,7 @@ def project(stage: Stage) -> Path:
 @WAYS
 def test_your_own_script(stage: Stage, project: Path, slowly: bool) -> None:
     [block] = blocks("Your own script")
-    typed = block.replace("pliant up ", "pliant up --simulate 1x2 ")  # whatever GPUs this machine has
+    typed = block.replace("pliant up ", "pliant up --simulate 1x2 ")  # regardless of this machine's GPUs
     shown = enter(stage, f"{typed}\npliant delete night", slowly=slowly)
     assert re.search(r"^epochs 1$", shown, re.M), "run shows what the script prints"
     assert re.search(r"^epochs 100$", shown, re.M), "logs -f shows what the script prints"
@@ -121,5 +121,5 @@ def test_getting_started(stage: Stage, slowly: bool) -> None:
 
 
 def test_no_shell_block_is_left_out() -> None:
-    """Each block of README.md that is to be typed into a shell is pasted above."""
+    """The tests above paste every shell block of README.md."""
     assert README.read_text("utf-8").count("```sh\n") == len(blocks("Your own script") + blocks("Sharing"))

@@ -1,4 +1,4 @@
-"""A real GPU, shared in halves by what users run: each half is seen and held, and both compute."""
+"""A real GPU shared in halves by users' programs: each sees and is held to its half, and both compute."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ while not os.path.exists("go"):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A server that has this machine's GPUs."""
+    """A server with this machine's GPUs."""
     if not NvmlDevices(lambda pid: True).nodes():
         gap("no GPU", "run on a machine with an NVIDIA GPU and its driver")
     stage = Stage(tmp_path_factory.mktemp("real") / "stage")

@@ -1,4 +1,4 @@
-"""What the pages of docs/reference/scheduling print is taken by a server as it is printed, page by page."""
+"""A server accepts what the pages of docs/reference/scheduling print, page by page."""
 
 import json
 import re
@@ -10,10 +10,10 @@ from examples.walkthrough import ROOT, Stage
 
 FOLDER = ROOT / "docs" / "reference" / "scheduling"
 FIRST = ("quota", "topology", "pools")
-"""They make what others name."""
+"""Pages that go first, as they make what others name."""
 BLOCK = re.compile(r"^```(json)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MEANT = {"IMAGE": "ubuntu", "n1": "sim-0"}
-"""What the pages leave open, and what it is here."""
+"""Placeholders of the pages -> their values here."""
 
 
 def pages() -> list[Path]:
@@ -22,7 +22,7 @@ def pages() -> list[Path]:
 
 
 def printed(page: Path) -> tuple[list[str], list[Any]]:
-    """(commands, bodies of requests) of a page."""
+    """(commands, request bodies) of a page."""
     blocks = BLOCK.findall(page.read_text("utf-8"))
     lines = [line for kind, text in blocks if not kind for line in text.splitlines()]
     commands = [line for line in lines if line.startswith(("pliant ", "runai "))]
@@ -34,7 +34,7 @@ def meant(command: str) -> str:
 
 
 def post(stage: Stage, body: Any) -> int:
-    """The status with which a workload of several tasks is taken."""
+    """Submits a workload of several tasks; returns the status."""
     done = stage.run("pliant auth get-token; pliant status")
     where = re.search(r"http://[\d.:]+", done.out)
     assert where is not None, done.said

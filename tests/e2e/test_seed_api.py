@@ -1,9 +1,9 @@
-"""The API tabs of two documents that users bring along, typed with curl in their order.
+"""Types the API tabs of two documents that users know, with curl and in order.
 
-The blocks are as they are printed there (Run:ai documentation: over quota, fairness and bin packing;
-quickstart of GPU fractions). What a reader has to do by hand is done here: the placeholders are filled in,
-the comments and the blanks after a backslash go away, and so do the stray quote and the backslashes inside
-the body of the second document. The server speaks TLS, and curl knows it by the authority it has made.
+The blocks are as printed there (Run:ai documentation: over quota, fairness and bin packing; quickstart of GPU
+fractions). The test does what readers do by hand: it fills in the placeholders, and removes comments, blanks
+after a backslash, and the stray quote and the backslashes inside the body of the second document. The server
+speaks TLS, and curl trusts the authority that it has made.
 """
 
 import json
@@ -58,7 +58,7 @@ FRACTION = """curl -L 'https://<COMPANY-URL>/api/v1/workloads/trainings' \\ # (1
 
 
 def cleaned(text: str) -> str:
-    """Without the comments, which are no shell and no JSON, and what they leave at the end of a line."""
+    """The text without comments, which are neither shell nor JSON, and what they leave at a line's end."""
     lines = [re.sub(r"\s*#.*$", "", line) for line in text.splitlines()]
     inside, found = False, []
     for line in lines:
@@ -70,11 +70,11 @@ def cleaned(text: str) -> str:
 
 
 class Reader:
-    """Fills in what the documents leave open, and types."""
+    """Fills in the documents' placeholders, and types."""
 
     def __init__(self, stage: Stage, folder: Path) -> None:
         self.stage = stage
-        stage.env["no_proxy"] = "*"  # curl asks this machine alone
+        stage.env["no_proxy"] = "*"  # curl must reach this machine directly
         self.script = folder / "typed.sh"
         status = stage.run("pliant status").out
         found = re.search(r"https?://[\w.:\[\]-]+", status)
@@ -103,7 +103,7 @@ class Reader:
             self.type(DELETE.format(f"{kind}/{known[name]['id']}"))
 
     def nodes(self) -> list[list[str]]:
-        """The names of what runs on each node, the emptiest first."""
+        """The names of the workloads on each node, the emptiest first."""
         told = [
             sorted({name for gpu in node["gpus"] for name in gpu["workloads"]})
             for node in self.get("/api/v1/nodes")["nodes"]
@@ -114,7 +114,7 @@ class Reader:
         return self.type(f"curl -H 'Authorization: Bearer <TOKEN>' 'https://<COMPANY-URL>{path}'\n")
 
     def becomes(self, expected: dict[str, tuple[str, float]]) -> None:
-        """The list shows these names with (phase, GPUs) in the end."""
+        """Waits until the list has exactly these names -> (phase, GPUs)."""
         deadline = monotonic() + 240
         while True:
             items = self.type(LIST)["workloads"]
@@ -157,7 +157,7 @@ def test_over_quota_by_api(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_elasticity_by_api(stage: Stage, tmp_path: Path) -> None:
-    """The documents of elasticity have commands alone: their steps by calls like those of the others."""
+    """The documents on elasticity have only commands: their steps by calls like those of the others."""
     for command in ("pliant up --tls --simulate 1x2", "pliant project create team-a --quota 2"):
         assert stage.run(command).code == 0
     reader = Reader(stage, tmp_path)

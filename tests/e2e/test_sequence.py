@@ -1,4 +1,4 @@
-"""An array, what depends on it, and a begin time, as somebody types them."""
+"""An array, a job that depends on it, and a begin time, as a user types them."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""Numbers of acceptance cases that a page shows for one instant only."""
+"""Numbers of acceptance cases that a page shows only for an instant."""
 
 import json
 from typing import Any
@@ -50,7 +50,7 @@ def held(stage: Stage) -> float:
 
 
 def test_semi_preemptible_and_background_jobs_as_a_user_types_them(stage: Stage) -> None:
-    """Minimum 2, maximum 4 in a project of quota 2: exactly the two above go when the other team asks."""
+    """Minimum 2, maximum 4 in a project of quota 2: it loses exactly two tasks when the other team asks."""
     for command in (
         "pliant up --simulate 1x4",
         "pliant project create team-a --quota 2",
@@ -88,7 +88,7 @@ def test_semi_preemptible_and_background_jobs_as_a_user_types_them(stage: Stage)
 
 
 def tasks(stage: Stage, name: str) -> dict[str, tuple[int, str]]:
-    """Its tasks that have a place: number of the attempt, status."""
+    """Its running tasks -> (number of the attempt, status)."""
     with client(stage) as api:
         (item,) = (it for it in api.workloads() if it["name"] == name)
         pods = [pod for pod in api.pods(item["id"]) if pod["status"] == "Running"]

@@ -1,4 +1,4 @@
-"""Trouble that nobody typed: a disk without room, a clock that goes back."""
+"""Trouble around Pliant: a full disk, a clock that goes back."""
 
 import json
 import os
@@ -40,14 +40,14 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 
 
 def typed(stage: Stage, command: str) -> Done:
-    """Run what must succeed."""
+    """Runs a command, which must succeed."""
     done = stage.run(command)
     assert done.code == 0, f"{command}: {done.said}\n{the_server(stage)}"
     return done
 
 
 def the_server(stage: Stage) -> str:
-    """What explains a server that does not answer."""
+    """The end of the server's log and its processes, to explain why it does not answer."""
     log = stage.state / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-40:] if log.exists() else ["there is no log"]
     return "\n".join([*lines, f"processes: {stage.processes()}"])
@@ -123,12 +123,12 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     try:
         yield disk
     finally:
-        unmount = ["umount", str(disk.folder)]  # a process that ends lets go of its memory before its files
+        unmount = ["umount", str(disk.folder)]  # an ending process releases its memory before its files
         until(lambda: subprocess.run(unmount, capture_output=True, check=False).returncode == 0, "the disk")
 
 
 def has_ended(pid: int) -> bool:
-    """Nothing is open any more: it is gone, or nobody has asked how it ended yet."""
+    """True if it has no open files: it is gone or a zombie."""
     try:
         return not os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -136,8 +136,8 @@ def has_ended(pid: int) -> bool:
 
 
 def test_a_full_disk(small_disk: SmallDisk) -> None:
-    """Jobs run on and can be stopped and deleted, a server starts again, nothing else is taken in; when there
-    is room again all goes on."""
+    """Jobs run on and can be stopped and deleted, a server starts again, nothing else is accepted; once there
+    is room again all continues."""
     stage = Stage(small_disk.folder / "stage")
     try:
         typed(stage, "pliant up --simulate 1x4")
@@ -164,7 +164,7 @@ def test_a_full_disk(small_disk: SmallDisk) -> None:
         typed(stage, "pliant up")
         assert statuses(stage)["stopped"] == "Suspended"
         small_disk.empty()
-        lines = Path(f"{small_disk.folder}.lines")  # beside it: how many were printed, a byte each
+        lines = Path(f"{small_disk.folder}.lines")  # outside: one byte for each printed line
         script = f"pad=$(printf %04000d 0); while :; do echo $pad; printf . >> {lines}; sleep 0.01; done"
         typed(stage, f"runai submit talks -i ubuntu -g 1 --command -- sh -c '{script}'")
         until(lambda: "0000" in stage.run("runai logs talks --tail 1").out, "its first lines")

@@ -1,4 +1,4 @@
-"""Every page of docs/walkthroughs and docs/guide, typed as it is printed, in each of its editions."""
+"""Types every page of docs/walkthroughs and docs/guide as printed, in each of its editions."""
 
 import fcntl
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ SESSIONS = [
 
 @pytest.fixture
 def alone(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Editions of one page take turns: what they print names fixed ports of this machine."""
+    """Editions of one page take turns: they use fixed ports of this machine."""
     with (tmp_path_factory.getbasetemp().parent / f"{page.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -42,7 +42,7 @@ def test_page(page: Path, edition: str, alone: None, stage: Stage) -> None:
 
 
 def stretches(snapshots: list[Snapshot]) -> None:
-    """elastic1 goes from 2 GPUs to 1, elastic2 from 1 to 2: the same job, not a step lost, and why."""
+    """elastic1 goes from 2 GPUs to 1, elastic2 from 1 to 2: the same jobs, no lost step, and the reasons."""
     for name, gpus in (("elastic1", [2, 1]), ("elastic2", [1, 2])):
         before, after = [snapshot for snapshot in snapshots if name in snapshot.items][:2]
         assert [before.gpus(name), after.gpus(name)] == gpus
@@ -64,8 +64,8 @@ def stretches(snapshots: list[Snapshot]) -> None:
 
 
 def waits_for_its_time(snapshots: list[Snapshot]) -> None:
-    """a1 lost its GPU, but only once it had run for 40 seconds: from its start, which a server that was busy
-    elsewhere may have seen later."""
+    """a1 lost its GPU, but not before it had run for 40 seconds, counted from its real start, which a busy
+    server may have seen later."""
     (lost,) = [event for event in _events(snapshots, "a1") if event["reason"] == "Reclaimed"]
     (pod,) = snapshots[-1].pods["a1"]
     assert pod["attempt"] == 1
@@ -76,7 +76,7 @@ def waits_for_its_time(snapshots: list[Snapshot]) -> None:
 
 
 def says_by_whose_right(snapshots: list[Snapshot]) -> None:
-    """a1's history names the project that took its GPU; for a2 one job was moved and went on."""
+    """a1's history names the project that took its GPU; one job was moved for a2 and continued."""
     taken = next(event for event in _events(snapshots, "a1") if event["reason"] == "Reclaimed")
     assert "team-b" in taken["message"]
     final = snapshots[-1]
@@ -89,7 +89,7 @@ def says_by_whose_right(snapshots: list[Snapshot]) -> None:
 
 
 def resumes(snapshots: list[Snapshot]) -> None:
-    """The resumed job went on where it was set aside, under the same id."""
+    """The resumed job continued where it was suspended, under the same id."""
     first, stopped, last = snapshots[:3]
     assert first.items["train1"]["id"] == last.items["train1"]["id"]
     before, after = last.losses["train1"][-2:]
@@ -99,7 +99,7 @@ def resumes(snapshots: list[Snapshot]) -> None:
 
 
 def shares_one_device(snapshots: list[Snapshot]) -> None:
-    """The numbers of the fractions, to the thousandth."""
+    """Both fractions have the right portions, to the thousandth."""
     last = snapshots[-1]
     assert sorted(item["allocatedResources"]["gpu"] for item in last.items.values()) == [0.292, 0.5]
 
@@ -117,4 +117,4 @@ FURTHER: dict[str, Callable[[list[Snapshot]], None]] = {
     "suspend-resume": resumes,
     "fractions": shares_one_device,
 }
-"""What a page cannot say in a table."""
+"""Page -> the check of what its tables cannot show."""

@@ -1,4 +1,4 @@
-"""What is true while a page is played, read from /proc and the attempts' logs rather than from a table."""
+"""Reads the truth while a page is played from /proc and the attempts' logs instead of from a table."""
 
 import http.client
 import math
@@ -21,10 +21,10 @@ _STEP = re.compile(r"^step=(\d+) loss=(\d+\.\d+)", re.M)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was true at one state of a page, by the workloads' names."""
+    """The truth at one state of a page: workload's name -> value."""
 
     items: dict[str, Any] = field(default_factory=dict)  # entries of the API's list
-    workers: dict[str, list[str]] = field(default_factory=dict)  # of the quickstart: 1/2, 2/2
+    workers: dict[str, list[str]] = field(default_factory=dict)  # the quickstart's: 1/2, 2/2
     events: dict[str, list[Any]] = field(default_factory=dict)  # history, oldest first
     pods: dict[str, list[Any]] = field(default_factory=dict)
     losses: dict[str, list[list[tuple[int, float]]]] = field(default_factory=dict)  # per attempt: step, loss
@@ -38,13 +38,13 @@ def client(stage: Stage) -> Client:
 
 
 def statuses(stage: Stage) -> dict[str, str]:
-    """By the workloads' names. The head of the list has the words Running and Pending, too."""
+    """Workload's name -> status. The list's header has the words Running and Pending, too."""
     with client(stage) as api:
         return {item["name"]: item["status"] for item in api.workloads()}
 
 
 def workers(stage: Stage) -> dict[str, list[str]]:
-    """Names of the living worker processes of the quickstart, by workload id."""
+    """Workload id -> names of the quickstart's live worker processes."""
     mark = f"PLIANT_ATTEMPT_DIR={stage.state}/".encode()
     found: dict[str, list[str]] = {}
     for entry in Path("/proc").iterdir():
@@ -70,7 +70,7 @@ def losses(stage: Stage, workload: str) -> list[list[tuple[int, float]]]:
 
 
 def observe(stage: Stage) -> Snapshot:
-    """Wait until every training of the quickstart has as many workers as GPUs and has done a step; look."""
+    """Waits until every quickstart training has as many workers as GPUs and has done a step; then looks."""
     with client(stage) as api:
         snapshot = Snapshot()
 
@@ -100,7 +100,7 @@ _reference: dict[int, float] = {}
 
 
 def reference(steps: int) -> dict[int, float]:
-    """Loss by step of an uninterrupted run of the same training, for at least so many steps."""
+    """Step -> loss of an uninterrupted run of the same training, for at least so many steps."""
     if len(_reference) < steps:
         wanted = max(steps, 200)
         variables = {"QUICKSTART_STEPS": str(wanted), "QUICKSTART_STEP_SECONDS": "0.001"}
@@ -119,14 +119,14 @@ def reference(steps: int) -> dict[int, float]:
 
 
 def _standing_still(project: Any) -> Any:
-    """A project without what it has used of late: that grows while its jobs run."""
+    """A project without its past use, which grows while its jobs run."""
     for use in project["status"]["nodePoolQuotaStatuses"]:
         use["pastUseGpuHours"] = use["pastUseShare"] = None
     return project
 
 
 def comparable(stage: Stage) -> dict[str, Any]:
-    """All that a refused command must leave as it was."""
+    """All that a refused command must not change."""
     moving = {"totalPendingTimeSeconds", "totalRunningTimeSeconds"}
     try:
         with client(stage) as api:
@@ -145,7 +145,7 @@ def comparable(stage: Stage) -> dict[str, Any]:
 
 
 def jupyter_status(address: str) -> int:
-    """Of a GET of Jupyter's API with the token of that address; 0 if nothing answers."""
+    """The status of a GET of Jupyter's API with the token of that address; 0 if nothing answers."""
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
     try:

@@ -1,4 +1,4 @@
-"""The contract of engines: the same tests on each. The rig of an engine knows how to look and to break."""
+"""The contract of engines: the same tests for each. An engine's rig knows how to inspect and to break it."""
 
 import time
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ GPUS = tuple(Gpu(f"GPU-00000000-0000-0000-0000-00000000000{index}", index, 16 * 
 NODE = Node("n0", GPUS, 8000, 64 * GIB)
 A = AttemptId("w-a", "worker-0", 1)
 B = AttemptId("w-b", "worker-0", 1)
-GRACE = 300_000  # ms; far more than any test takes: who ends by it is a failure
+GRACE = 300_000  # ms; longer than any test: a task that it ends is a failure
 
 
 def place(*indexes: int, portion: int = 1000) -> Placement:
@@ -37,15 +37,15 @@ class Rig(ABC):
 
     engine: Engine
     epoch = 1
-    execs = False  # whether commands can run inside tasks
-    resizes = True  # whether the devices of a task can change while it runs
+    execs = False  # True if commands can run inside tasks
+    resizes = True  # True if the devices of a running task can change
     node = NODE
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
-        self.known: dict[AttemptId, Attempt] = {}  # recorded before they are ordered, as the store has them
+        self.known: dict[AttemptId, Attempt] = {}  # recorded before they are ordered, as in the store
 
-    # ---- what a rig must know ----
+    # ---- what a rig must implement ----
 
     @abstractmethod
     def make(self) -> Engine:
@@ -53,56 +53,56 @@ class Rig(ABC):
 
     @abstractmethod
     def forever(self, *, output: str = "") -> Launch:
-        """Runs until it is asked to end, then ends at once."""
+        """A launch that runs until it is asked to end, then ends at once."""
 
     @abstractmethod
     def exits(self, code: int, *, output: str = "") -> Launch:
-        """Ends with that code; not before `finish`."""
+        """A launch that ends with that code, but not before `finish`."""
 
     @abstractmethod
     def stubborn(self) -> Launch:
-        """Does not end when it is asked to."""
+        """A launch that does not end when it is asked to."""
 
     @abstractmethod
     def broken(self) -> Launch:
-        """Cannot be started at all."""
+        """A launch that cannot be started."""
 
     @abstractmethod
     def finish(self, attempt: AttemptId) -> None:
-        """Let an attempt of `exits` end, and return when it has."""
+        """Lets an attempt of `exits` end; returns when it has."""
 
     @abstractmethod
     def destroy(self, attempt: AttemptId) -> None:
-        """Everything of it is gone at once, without a trace of how."""
+        """Removes everything of it at once, without a record of its end."""
 
     def grant(self, attempt: AttemptId) -> None:
-        """Its node gives it the cores and the memory that it asks for now."""
+        """Acts as its node, which gives it the cores and the memory that it now asks for."""
         assert self.alive(attempt)
 
     @abstractmethod
     def alive(self, attempt: AttemptId) -> bool:
-        """The truth, not the engine's word."""
+        """True if it really runs, whatever the engine reports."""
 
     def executed(self, attempt: AttemptId, output: str, code: int | None) -> bool:
-        """Whether that is what a command is told that prints $PLIANT_ATTEMPT and ends with exit code 4."""
+        """True if a command that prints $PLIANT_ATTEMPT and exits with 4 gives this output and code."""
         return (output, code) == (f"{attempt}\n", 4)
 
     def main(self, attempt: AttemptId) -> int:
-        """Pid of its command; any number where there are no processes."""
+        """Pid of its command; any number if the engine has no processes."""
         return 0
 
     @abstractmethod
     def begun(self, attempt: AttemptId) -> int:
-        """How many times its command has started; the truth as well."""
+        """How often its command has really started."""
 
     @abstractmethod
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Let time pass until the condition holds; fail if it never does."""
+        """Lets time pass until the condition holds; fails if it never does."""
 
-    # ---- what all of them do alike ----
+    # ---- what all rigs share ----
 
     def place(self, *indexes: int) -> Placement:
-        """On so many of the node's devices."""
+        """A placement on the node's devices with these indexes."""
         return place(*indexes)
 
     def sink(self, fact: Fact) -> None:
@@ -110,7 +110,7 @@ class Rig(ABC):
             assert not self.alive(fact.attempt), (
                 f"{fact.attempt} is reported ended while something of it lives"
             )
-        if not isinstance(fact, WorkListed):  # no test of the contract gives an engine work by other means
+        if not isinstance(fact, WorkListed):  # no test of the contract makes work outside of the engine
             self.facts.append(fact)
 
     def open(self, *, known: bool = True) -> None:
@@ -118,7 +118,7 @@ class Rig(ABC):
         self.engine.open(self.sink, list(self.known.values()) if known else [], self.epoch)
 
     def drop(self) -> None:
-        """The server is gone; what it was told is forgotten."""
+        """Ends the server and forgets the facts that it got."""
         self.engine.close()
         self.facts.clear()
 
@@ -159,7 +159,7 @@ class Rig(ABC):
         ]
 
     def end(self, attempt: AttemptId) -> Exit:
-        """Wait for its end."""
+        """Waits for its end; returns its outcome."""
         self.until(lambda: self.ends(attempt), f"{attempt} is reported ended")
         return self.ends(attempt)[0]
 
@@ -169,7 +169,7 @@ class Rig(ABC):
 
 
 class EngineContract:
-    """Subclass it with a fixture `rig` that is open and cleans up."""
+    """Subclasses need a fixture `rig` that is open and cleans up."""
 
     # ---- start and end ----
 

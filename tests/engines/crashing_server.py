@@ -28,7 +28,7 @@ def main():
     def halt(point):
         if point == task["point"]:
             say(f"point {point}")
-            signal.pthread_kill(threading.get_ident(), task["signal"])  # this thread goes no step further
+            signal.pthread_kill(threading.get_ident(), task["signal"])  # this thread does not continue
 
     def order(item):
         attempt = AttemptId.parse(item["attempt"])

@@ -1,4 +1,4 @@
-"""A local engine on a state folder of its own, and the truth about its tasks from /proc and files."""
+"""A local engine on a state folder of its own; reads the truth about its tasks from /proc and files."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from tests.engines.contract import GRACE, NODE, Rig
 from tests.house.gaps import gap
 from tests.house.waiting import until
 
-SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
+SECONDS = 120.0  # for what takes milliseconds on an idle machine
 
 
 FALLBACK = "pliant-supervise: the Python fallback: no compiled supervisor is installed\n"
 
 
 class Machine:
-    """Devices without a device."""
+    """Devices of a machine without GPUs."""
 
     simulated = True
 
@@ -61,7 +61,7 @@ def kill(pid, number=signal.SIGKILL):
 
 
 class LocalRig(Rig):
-    """Its tasks are shells that note in a file that they have begun."""
+    """A rig whose tasks are shells that record their start in a file."""
 
     execs = True
 
@@ -103,7 +103,7 @@ class LocalRig(Rig):
 
     def finish(self, attempt):
         def opened():
-            with suppress(OSError):  # not made yet, or nobody reads yet
+            with suppress(OSError):  # not made yet, or without a reader yet
                 return os.open(self.folder(attempt) / "finish", os.O_WRONLY | os.O_NONBLOCK) + 1
 
         fd = until(opened, f"{attempt} waits for its end") - 1
@@ -130,7 +130,7 @@ class LocalRig(Rig):
 
         return until(found, f"{attempt} has a process")[
             0
-        ]  # in the middle of an exec nobody can tell whose it is
+        ]  # during an exec a process has no environment
 
     def begun(self, attempt):
         return self.notes.read_text().splitlines().count(str(attempt))
@@ -142,7 +142,7 @@ class LocalRig(Rig):
         until(condition, what)
 
     def clean(self):
-        """Nothing is left, whatever the test did."""
+        """Ends everything, whatever the test did."""
         self.engine.close()
         while pids := processes(self.state):
             for pid in pids:

@@ -1,4 +1,4 @@
-"""What images mean on a machine without a container engine."""
+"""The meaning of images on a machine without a container engine."""
 
 import os
 import sys
@@ -78,7 +78,7 @@ def test_systems_are_this_machine(catalogue, image):
 
 @pytest.mark.parametrize("image", ["ubuntu", "python"])
 def test_arguments_are_the_command_where_there_is_no_entry_point(catalogue, image):
-    """As in their containers: `submit -i ubuntu -- sleep infinity`."""
+    """As in containers of such images: `submit -i ubuntu -- sleep infinity`."""
     assert catalogue.resolve(Launch(image, args=("sleep", "infinity")))[1] == ("sleep", "infinity")
     options = catalogue.resolve(Launch(image, args=("-c", "1")))[1]
     assert options[0] in ("bash", "sh", sys.executable) and options[1:] == ("-c", "1")

@@ -1,4 +1,4 @@
-"""Whether a command can be started: what was found is remembered for a moment, what is missing never is."""
+"""The check that a command can be started: it caches a command it found for a moment, a missing one never."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The local engine keeps the contract, with either supervisor."""
+"""The local engine keeps the contract with both supervisors."""
 
 import pytest
 

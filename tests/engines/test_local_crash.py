@@ -22,7 +22,7 @@ AGAIN = AttemptId(A.workload, A.task, 2)
 
 
 class Server:
-    """Another server on the rig's state folder, that meets its fate at a point."""
+    """Another server on the rig's state folder, which gets a signal at a point."""
 
     def __init__(self, rig, orders, *, point, number=signal.SIGKILL, epoch=1, known=()):
         self.lines = []
@@ -130,7 +130,7 @@ def test_the_server_dies_while_it_stops_a_task(rig, point):
     know(rig, A)
     server = serve(rig, [("stop", A, "")], point=point, known=[A])
     server.died()
-    rig.open()  # and no order: the stop was accepted, so it is carried out
+    rig.open()  # no new order: the accepted stop is carried out
     assert rig.end(A).stopped
     assert rig.begun(A) == 1
 
@@ -156,7 +156,7 @@ def test_the_server_dies_when_a_task_ends(rig, point):
 
 
 def test_a_stopped_server_wakes_after_another_has_taken_over(rig):
-    """It was stopped before its claim: whoever claims decides."""
+    """It was stopped before its claim: the server that claims decides."""
     server = serve(rig, [("start", A, script(rig))], point="ordered", number=signal.SIGSTOP)
     server.until_said("point")
     until(server.stopped, "it is stopped")
@@ -166,12 +166,12 @@ def test_a_stopped_server_wakes_after_another_has_taken_over(rig):
     rig.run(A, rig.forever())
     kill(server.process.pid, signal.SIGCONT)
     serve_next = serve(rig, [("start", B, script(rig))], point="never", epoch=2, known=[A])
-    serve_next.until_said("fact AttemptStarted")  # long enough for the woken one to do its worst
+    serve_next.until_said("fact AttemptStarted")  # gives the woken one time to do damage
     assert rig.begun(A) == 1 and not rig.ends(A)
 
 
 def test_a_server_that_was_stopped_with_its_claim_is_waited_for(rig):
-    """It may go on and fork at any moment."""
+    """It may continue and fork at any moment."""
     server = serve(rig, [("start", A, script(rig))], point="claimed", number=signal.SIGSTOP)
     server.until_said("point")
     until(server.stopped, "it is stopped")
@@ -186,7 +186,7 @@ def test_a_server_that_was_stopped_with_its_claim_is_waited_for(rig):
 
 
 def test_a_server_that_hangs_with_its_claim_is_passed_over(rig, monkeypatch):
-    """Its supervisor, should there ever be one, finds the attempt ended."""
+    """If its supervisor ever starts, it finds the attempt ended."""
     monkeypatch.setattr(living, "HUNG_SECONDS", 0.5)
     server = serve(rig, [("start", A, script(rig))], point="claimed", number=signal.SIGSTOP)
     server.until_said("point")
@@ -272,7 +272,7 @@ def test_what_copied_a_tasks_environment_ends_soon_after_it(rig, monkeypatch):
     env = {**os.environ, "PLIANT_ATTEMPT": str(A), "PLIANT_ATTEMPT_DIR": str(rig.folder(A))}
     stray = subprocess.Popen(["sleep", "1000"], env=env)
     try:
-        monkeypatch.setattr(rig, "alive", lambda attempt: False)  # the end is told before the stray has ended
+        monkeypatch.setattr(rig, "alive", lambda attempt: False)  # the end comes before the stray's
         rig.finish(A)
         rig.end(A)
         assert stray.wait(SECONDS) == -signal.SIGKILL
@@ -346,7 +346,7 @@ def test_another_process_with_the_number_of_a_dead_supervisor_is_left_alone(rig)
 
 
 def test_servers_and_supervisors_die_at_any_time(rig):
-    """Kills at scattered instants: every attempt runs at most once, and the last server knows the truth."""
+    """Kills at scattered times: every attempt runs at most once, and the last server knows the truth."""
     every = [AttemptId(f"w-{number}", "worker-0", 1) for number in range(12)]
     orders = [("start", attempt, script(rig)) for attempt in every]
     for round_number in range(6):
@@ -356,7 +356,7 @@ def test_servers_and_supervisors_die_at_any_time(rig):
         else:
             server.until_said("fact AttemptStarted")
             victim = until(lambda: next(filter(rig.begun, every), None), "one of them runs")
-        time.sleep(0.002 * round_number)  # where it dies; what is asserted holds wherever that is
+        time.sleep(0.002 * round_number)  # when it dies; the assertions hold at any time
         server.clean()
         if round_number == 3:
             kill(rig.supervisor_of(victim))

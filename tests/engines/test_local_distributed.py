@@ -1,4 +1,4 @@
-"""What the tasks of a distributed workload find around them, and where they meet."""
+"""The environment of a distributed workload's tasks, and their rendezvous."""
 
 import json
 import socket

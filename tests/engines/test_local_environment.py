@@ -1,4 +1,4 @@
-"""What a task finds around it: the variables, the folder, the documents."""
+"""A task's environment: the variables, the folder, the documents."""
 
 import json
 import os

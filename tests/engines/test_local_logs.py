@@ -1,4 +1,4 @@
-"""Reading logs while they grow, rotate and end."""
+"""Reads logs while they grow, rotate and end."""
 
 import os
 from contextlib import suppress
@@ -112,7 +112,7 @@ def test_a_stream_that_is_dropped_leaves_no_descriptor(folder):
 
 
 def open_in(folder):
-    """Our descriptors of files there; other threads may open and close what they like meanwhile."""
+    """Our open descriptors of files there; other threads may open and close files meanwhile."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -152,7 +152,7 @@ def test_logs_of_what_ended_are_kept_and_followed_to_their_end(tmp_path):
 
 
 def test_a_followed_log_ends_when_its_workload_is_forgotten(tmp_path):
-    """The files go while the follower sleeps between two looks."""
+    """The files are removed while the follower sleeps between two looks."""
     rig = LocalRig(tmp_path)
     rig.open()
     try:

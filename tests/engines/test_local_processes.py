@@ -1,4 +1,4 @@
-"""Who lives, by /proc."""
+"""Live processes, from /proc."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ LOOKS = 3000
 
 
 def test_a_process_is_seen_also_in_the_middle_of_its_exec(tmp_path: Path) -> None:
-    """Between two programs a process has no environment for a moment: it must not pass for nobody's."""
+    """During an exec a process has no environment for a moment: it still belongs to its attempt."""
     script = tmp_path / "again"
     script.write_text('exec sh "$0"\n')
     with subprocess.Popen(["sh", script], env={"PATH": os.environ["PATH"], "MARK": "1"}) as program:

@@ -1,4 +1,4 @@
-"""Devices that a living attempt gives back: free when nothing of it is seen there, whatever it says."""
+"""Devices that a running attempt gives back: free once no process of it is on them, whatever it reports."""
 
 import os
 import signal
@@ -28,11 +28,11 @@ while :; do CUDA_VISIBLE_DEVICES= sleep 1000 & wait $!; done
 
 
 class ResizingRig(LocalRig):
-    """Its task is a shell that stands for an agent, with one process for each GPU it began with."""
+    """A rig whose task is a shell in the role of an agent, with one process for each of its first GPUs."""
 
     def agent(self, worker: str = "sleep 1000", **more: object) -> Launch:
         script = AGENT.format(notes=self.notes, worker=worker)
-        # A short grace: a child that is told to end between its fork and its exec does not hear of it.
+        # A short grace: a child misses a signal that comes between its fork and its exec.
         return Launch("ubuntu", ("sh", "-c", script), **{"grace": 5_000, **more})
 
     def begin(self, worker: str = "sleep 1000") -> None:
@@ -48,7 +48,7 @@ class ResizingRig(LocalRig):
         return self.pid(f"worker-{uuid}")
 
     def has_begun(self, uuid: str) -> bool:
-        """Before its exec it is still a copy of the agent, with all devices."""
+        """True after its exec: before, it is a copy of the agent with all devices."""
         environ = Path(f"/proc/{self.worker(uuid)}/environ").read_bytes().split(b"\0")
         return f"CUDA_VISIBLE_DEVICES={uuid}".encode() in environ
 
@@ -74,7 +74,7 @@ def rig(tmp_path: Path) -> Iterator[ResizingRig]:
 
 
 def after_a_while(rig: ResizingRig) -> None:
-    """Several looks have been taken: each is an entry that came back from the strand."""
+    """Waits until the engine has looked several times: each look is an entry back from the strand."""
     looked = rig.engine._resizing
     seen: list[int] = []
     original = looked.users
@@ -129,7 +129,7 @@ def test_and_then_sigkill(rig: ResizingRig) -> None:
 
 
 def test_a_job_that_never_answers_is_stopped_and_restarted(rig: ResizingRig) -> None:
-    """Its workers there are ended; as it might start others, so is the attempt: checkpoint and restart."""
+    """Its workers there are ended; it might start others, so the attempt is, too: checkpoint and restart."""
     rig.begin()
     rig.register()
     rig.shrink(0, grace=100)

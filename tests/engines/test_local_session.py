@@ -1,4 +1,4 @@
-"""Commands inside a running task: on pipes, on a terminal, to their end or the task's."""
+"""Commands inside a running task: on pipes, on a terminal, until they or the task end."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def output(session):
 
 
 def said(session, wanted):
-    """Read until it has said that."""
+    """Reads until the output has that."""
     seen = ""
     while wanted not in seen:
         data = session.read(1.0)

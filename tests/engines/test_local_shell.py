@@ -1,4 +1,4 @@
-"""A task in the directory and with the environment of its submitter's shell; what is refused before."""
+"""A task in the directory and with the environment of its submitter's shell; what is refused at submit."""
 
 import json
 import os
@@ -122,7 +122,7 @@ def test_a_directory_that_cannot_be(rig, tmp_path, folder, said):
 
 
 def test_a_directory_that_the_servers_account_may_not_enter(tmp_path):
-    """Asked by an account that is not root, for which no directory is closed."""
+    """Checked as an account other than root, which may enter every directory."""
     closed = tmp_path / "closed"
     closed.mkdir()
     closed.chmod(0)

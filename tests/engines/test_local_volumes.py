@@ -55,7 +55,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def shown(rig: LocalRig, script: str, *wanted: Volume, attempt: AttemptId = A, **variables: str):
-    """(how a shell with that script ended among that data, its output)"""
+    """(the outcome of a shell script with that data, its output)"""
     launch = Launch("", ("/bin/sh", "-c", script), working_dir="@job", volumes=wanted)
     rig.start(attempt, launch, None, Variables(given=tuple(variables.items())))
     return rig.end(attempt), rig.log(attempt)
@@ -88,7 +88,7 @@ def test_a_repository_that_cannot_be_cloned_is_the_failure_of_the_task(rig, tmp_
 
 
 def test_a_login_reaches_git_and_not_the_task(rig, tmp_path):
-    """git's own credential machinery asks our helper; a stand-in for git shows what it was told."""
+    """git's own credential code asks our helper; a stand-in for git shows what it was given."""
     stand_in = tmp_path / "bin" / "git"
     stand_in.parent.mkdir()
     real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
@@ -172,7 +172,7 @@ def test_no_word_of_a_volume_is_run_by_the_shell(rig, tmp_path):
 
 
 def test_the_python_of_the_test_is_no_part_of_it(rig):
-    """The command itself is what the shell becomes: its exit code and its arguments are its own."""
+    """The shell execs the command: exit code and arguments are the command's own."""
     script = "import sys; print(sys.argv[1:]); sys.exit(7)"
     launch = Launch("", (sys.executable, "-c", script, "a b", "$x"), volumes=(Volume(HOST_PATH, "/tmp"),))
     rig.start(A, launch, None)

@@ -1,4 +1,4 @@
-"""The thread that waits and the threads that work."""
+"""The watcher thread, and the threads that do the work."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ def strands():
 
 @contextmanager
 def busy(watcher):
-    """The watcher's thread does not come to its deadlines before the block is over."""
+    """Keeps the watcher's thread busy, so that it handles no deadline before the block ends."""
     begun, over = threading.Event(), threading.Event()
     watcher.after(0.0, lambda: (begun.set(), over.wait(SECONDS)))
     assert begun.wait(SECONDS)

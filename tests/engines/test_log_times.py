@@ -1,4 +1,4 @@
-"""The time of each line of a log: read beside a log that grows, rotates, is cut short and was never whole."""
+"""The time of each line of a log, for logs that grow, rotate, are truncated and incomplete."""
 
 import os
 
@@ -22,7 +22,7 @@ def mark(offset, ms):
 
 
 def put(folder, text, *marks, name="log", extra=b"", inode=None):
-    """A log, and what its supervisor noted: pairs of an offset and ms after T."""
+    """Writes a log and its supervisor's marks: pairs (offset, ms after T)."""
     (folder / name).write_text(text)
     header = WORD + (inode or (folder / name).stat().st_ino).to_bytes(8, "little")
     times = name.replace("log", "log-times")
@@ -72,7 +72,7 @@ def test_rotated_files_have_their_own_times(folder):
 
 
 def test_marks_of_another_file_are_not_taken(folder):
-    """The log was rotated and its marks were not, as when the supervisor is killed in between."""
+    """The log is rotated but not its marks, as when the supervisor is killed in between."""
     put(folder, "1\n", (0, 1), name="log.1")
     (folder / "log-times.1").rename(folder / "log-times")
     (folder / "log").write_text("2\n")
@@ -97,7 +97,7 @@ def test_bytes_that_were_refused_and_came_later_have_the_later_time(folder):
 
 
 def test_a_log_that_was_cut_short(folder):
-    """What was written after that begins at lower bytes again."""
+    """Later output begins at lower offsets again."""
     put(folder, "new\nnewer\n", (0, 1), (4, 2), (1000, 3), (0, 4), (4, 5))
     assert read(folder) == lines((4, "new"), (5, "newer"))
     put(folder, "one\n", (0, 1), (4, 2), (8, 3))
@@ -152,7 +152,7 @@ def test_following_a_log_that_grows_rotates_and_starts_again(folder, monkeypatch
 
 
 def test_an_older_release_noted_no_times(folder):
-    assert log_times.timed(folder)  # it has not begun
+    assert log_times.timed(folder)  # no output yet
     (folder / "log").write_text("one\n")
     assert not log_times.timed(folder)
     put(folder, "one\n")

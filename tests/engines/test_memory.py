@@ -1,4 +1,4 @@
-"""Kills for want of memory, told from other kills by the kernel's count."""
+"""Tells out-of-memory kills from other kills by the kernel's counter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.engines.local_rig import LocalRig
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    """A machine with control groups, in whose group nothing was killed yet."""
+    """A machine with control groups, without a kill in its group so far."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "self" / "cgroup").write_text("0::/jobs/own\n")
     (tmp_path / "proc" / "vmstat").write_text("nr_free_pages 5\noom_kill 3\n")
@@ -26,7 +26,7 @@ def count(kernel: Path, kills: int) -> None:
 
 
 def old(kernel: Path, kills: int) -> None:
-    """Control groups of the first version, as the kernel writes them."""
+    """Control groups of the first version, with the kernel's file format."""
     (kernel / "proc" / "self" / "cgroup").write_text("5:cpu:/\n4:memory,pids:/jobs/own\n0::/\n")
     (kernel / "cgroup" / "memory" / "jobs" / "own").mkdir(parents=True, exist_ok=True)
     said = f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"

@@ -1,4 +1,4 @@
-"""What tasks use, by a /proc that is written down: descendants, old looks, tasks that come and go."""
+"""The use of tasks, from a fake /proc: descendants, old looks, tasks that come and go."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TICK, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 class Machine:
-    """Processes as they are written down, and a clock that moves when somebody sleeps."""
+    """Fake processes, and a clock that advances when a caller sleeps."""
 
     def __init__(self, folder):
         self.proc, self.now = folder / "proc", 0.0

@@ -1,4 +1,4 @@
-"""The virtual engine keeps the contract, and what only it promises: time that others move."""
+"""The virtual engine keeps the contract and its own promise: others control its time."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.engines.contract import GRACE, NODE, A, B, EngineContract, Rig, place
 
 
 class VirtualRig(Rig):
-    """Launches name their behaviour in the image."""
+    """A rig whose launches name their behaviour in the image."""
 
     def __init__(self):
         super().__init__()

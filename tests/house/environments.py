@@ -1,4 +1,4 @@
-"""Python environments that tests need beside Pliant's: `setup` of a folder of tests makes its own."""
+"""Finds the extra Python environments of tests, which the `setup` of a folder of tests makes."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ from tests.house.gaps import gap
 
 
 def python_of(folder: Path, lacking: str, hint: str) -> Path:
-    """The interpreter of what `setup` of this folder of tests made, or the gap that it was not run."""
+    """The interpreter of the environment of this folder's `setup`; a gap if `setup` was not run."""
     made = hashlib.sha256(b"".join((folder / name).read_bytes() for name in ("setup", "requirements.txt")))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     environment = cache / "pliant" / folder.name / made.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Names, as the last lines of a test run, what passed and what had to be left out, why, and what installs it.
+"""Ends a test run with lines that say what passed, what was left out, why, and what installs it.
 
 A test that cannot run here calls `gap(reason, hint)`, the only allowed way to skip. With PLIANT_STRICT_GAPS=1
 (CI) every other skip, and every gap but those of ALLOWED, fails the run.
@@ -17,18 +17,18 @@ import pytest
 
 ALLOWED = frozenset({"no GPU", "no kubelet"})  # what a build machine may lack
 BY_MARK = {"long": "make test-long", "slow": "make test", "kubernetes": "make test-kubernetes"}
-"""Marker of tests that some runs leave out for their length -> what runs them."""
+"""Marker of tests that some runs leave out for their duration -> the command that runs them."""
 
 WHOLE = {
     "slow": {"benchmarks", "box", "console", "crash", "e2e", "images", "openid", "runai_names", "train"},
     "kubernetes": {"kubernetes"},
 }
-"""By marker the folders of tests/ whose tests all carry it, because they play whole servers and jobs. A run
-that leaves them out does not read them: that is a third of what each process reads."""
+"""Marker -> folders of tests/ whose tests all carry it, because they run whole servers and jobs. A run that
+leaves them out does not import them, which saves a third of the imports of each process."""
 
 TESTS = Path(__file__).parents[1]
 
-_LEFT = pytest.StashKey[Counter[str]]()  # of a run: by marker, tests that were left out for it
+_LEFT = pytest.StashKey[Counter[str]]()  # by marker, the number of tests left out for it
 _TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
 
 
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """In a process that collects tests: the only one, or each of those that share them."""
+    """Runs in each process that collects tests: the only one, or each xdist worker."""
     config = items[0].config
     left = config.stash.setdefault(_LEFT, Counter())
     marks = [mark for mark in BY_MARK if f"not {mark}" in config.option.markexpr]
@@ -73,7 +73,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """One of those that share the tests has ended; all of them leave out the same."""
+    """An xdist worker has ended; all workers leave out the same tests."""
     node.config.stash[_LEFT] = Counter(getattr(node, "workeroutput", {}).get("left", {}))
 
 

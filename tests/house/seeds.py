@@ -1,10 +1,10 @@
-"""Where the chance in tests comes from: fixed numbers, unless PLIANT_SEED says another."""
+"""Seeds of random tests: fixed numbers, unless PLIANT_SEED sets another."""
 
 import os
 
 
 def seed_or(usual: int) -> int:
-    """PLIANT_SEED, or the usual one; printed, so that a failure says how to repeat it.
+    """PLIANT_SEED, or the usual seed; printed, so that a failure can be repeated.
 
     `make test` is the same on every machine and day; `make test-long` draws a PLIANT_SEED.
     """

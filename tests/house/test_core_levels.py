@@ -1,4 +1,4 @@
-"""The inside of the core: no circle, few levels, few rooms at its top; imports for types alone count."""
+"""The core's structure: no import cycle, few levels, few top-level packages; type-only imports count."""
 
 import ast
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imports(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
-    """Which of these modules each imports, wherever in it: also in functions and for type checkers alone."""
+    """The modules of `trees` that each imports, also in functions and for type checkers only."""
     found: dict[str, set[str]] = {name: set() for name in trees}
     for name, tree in trees.items():
         for node in ast.walk(tree):
@@ -36,7 +36,7 @@ def imports(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
 
 
 def longest_chain(graph: Mapping[str, set[str]]) -> list[str]:
-    """The longest chain of imports from top to bottom. Raises ValueError, naming the circle, if any."""
+    """The longest chain of imports from top to bottom. Raises ValueError, naming the cycle, if any."""
     known: dict[str, list[str]] = {}
 
     def below(name: str, above: tuple[str, ...]) -> list[str]:
@@ -61,7 +61,7 @@ def test_few_entries_at_the_top() -> None:
 
 
 def test_the_victim_search_stays_small() -> None:
-    """Disruption budgets, which every action counts, lie beside it."""
+    """Does not count disruption budgets (churn.py), which every action uses."""
     files = [path for path in (SCHED / "preemption").glob("*.py") if path.name != "churn.py"]
     assert sum(len(path.read_text("utf-8").splitlines()) for path in files) <= MOST_LINES_OF_THE_VICTIM_SEARCH
 

@@ -1,4 +1,4 @@
-"""The page that follows one reclaim through the code names files and names that are there, always forward."""
+"""The page that follows one reclaim through the code names existing files and names, in call order."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def module(path: str) -> str:
 
 
 def defined(path: str) -> set[str]:
-    """Names that a file defines at its top and in its classes, these as Class.name."""
+    """Names that a file defines at top level, and in its classes as Class.name."""
     found = set()
     for node in ast.parse((SCHED / path).read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

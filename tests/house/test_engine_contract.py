@@ -20,5 +20,5 @@ def test_each_engine_runs_the_whole_contract_as_it_is_written(module):
 
 @pytest.mark.parametrize("module", [test_local_contract, test_virtual, test_kube_contract])
 def test_no_engine_multiplies_it(module):
-    """A fixture with parameters would give its tests other names."""
+    """A parametrized fixture would change the names of the tests."""
     assert module.rig._fixture_function_marker.params is None

@@ -1,4 +1,4 @@
-"""The closing lines of a run tell the truth, and CI does not accept a silent skip."""
+"""The last lines of a run are correct, and CI fails on an undeclared skip."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def run_inner(folder: Path, body: str, *more: str, strict: bool = False) -> tupl
         "[pytest]\nmarkers =\n    long: minutes\n    slow: seconds\n    kubernetes: more\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; what is needed is named
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # faster; the needed plugins are named
     command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", FAST, *more, "."]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
@@ -72,7 +72,7 @@ def test_strict_runs_fail_on_what_is_not_allowed(
     assert code == 1
     assert lines[-2] == f"failed: PLIANT_STRICT_GAPS=1 does not allow: {named}"
     code, lines = run_inner(tmp_path, body, *more)
-    assert code in (0, 5)  # 5: the only module was left out, nothing ran
+    assert code in (0, 5)  # exit status 5: the only module was left out and nothing ran
     assert lines[-2].startswith(f"left out: {named} (1 test): ")
 
 

@@ -1,4 +1,4 @@
-"""Values that are not frozen, because thousands of them are made in a cycle, are not changed all the same."""
+"""Values that are not frozen, because a cycle makes thousands of them, are still never changed."""
 
 import ast
 from dataclasses import fields, replace
@@ -11,11 +11,11 @@ SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
 ROOMS = ("model", "sched", "control", "store")
 NAMES = {field.name for kind in (Share, Placement, Task) for field in fields(kind)}
 OTHERS = {("modes.py", "claims"), *(("asked.py", name) for name in ("gpu", "cpu", "memory", "shares"))}
-"""Where something else has an attribute of that name: an attempt, a count of requests."""
+"""Places where another class has an attribute of that name: an attempt, a count of requests."""
 
 
 def changed_outside(code: str) -> set[str]:
-    """Attributes of these names that are assigned, but to `self`."""
+    """Attributes of these names that are assigned or deleted, except on `self`."""
     return {
         node.attr
         for node in ast.walk(ast.parse(code))
@@ -43,7 +43,7 @@ def test_equal_values_are_one_key() -> None:
 
 
 def test_a_request_is_compared_in_all_it_asks_for() -> None:
-    """Its comparison is written out: a new field must not be left out of it."""
+    """Request has a hand-written comparison, which must include a new field."""
     plain = Request()
     for field in fields(Request):
         other = replace(plain, **{field.name: "u" if field.name == "owner" else 7})

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works where nothing else of the project is."""
+"""The wheel: its contents, and that it works without the source tree."""
 
 import ctypes
 import fcntl
@@ -29,7 +29,7 @@ NATIVE = (
 
 
 def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, str]:
-    """Builds a wheel from a copy of the sources under folder; returns it and what the build said."""
+    """Builds a wheel from a copy of the sources under folder; returns it and the build's output."""
     copy = folder / "source"
     copy.mkdir()
     for name in ("src", "native"):
@@ -44,7 +44,7 @@ def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, 
 
 
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this run of tests, built by the first of its processes that asks."""
+    """The wheel of this test run, built by the first process that needs it."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if base.name.startswith("popen-") else base  # one for each process of pytest-xdist
     done = base / "wheel"
@@ -131,7 +131,7 @@ store.commit(store.lead(), Batch(put=[row]))
 assert list(store.load().rows) == [row]
 print(store.load().rows)
 """
-"""A row with tuples of tuples, written and read; a compiled class does not know what its tuples hold."""
+"""Writes and reads a row with tuples of tuples; a compiled class does not know its tuples' item types."""
 
 
 @pytest.mark.long

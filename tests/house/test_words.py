@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "pliant"
 
 PARSED = {"SERVICE URL(S)", "Open access point(s) to service from "}
-"""Texts of Run:ai that scripts read: they stay as they are."""
+"""Texts of Run:ai that scripts parse: they stay as they are."""
 
 BANNED = re.compile(
     r"\d\.\d0 GPUs"  # two decimals are for columns
@@ -32,7 +32,7 @@ BANNED = re.compile(
 )
 
 PLAIN = re.compile(r"\b(stands (by|for|out)|that cannot be \w+|and whom it)\b|<for people>")
-"""Of pages: what contains one of these and is plain English."""
+"""Phrases of pages that contain a banned word and are plain English."""
 
 ONCE = (
     "the best has", "the only node that it can use", "can ever hold it", "Nothing is supposed",
@@ -49,7 +49,7 @@ ONCE = (
     "Nothing is stopped for others", "Why is a workload where", "What was, over", "shrunk and stretched",
     "how a job stands", "has no record left for",
 )  # fmt: skip
-"""What the texts once said that now name the amount, the object and the command to type."""
+"""Former wordings; the texts now name the amount, the object and the command to type."""
 
 READERS = {
     "startswith",
@@ -72,7 +72,7 @@ Lines = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What is looked at of a module."""
+    """The parts of a module that the tests check."""
 
     strings: Lines
     remarks: Lines
@@ -82,7 +82,7 @@ class Module:
 
 @cache
 def module(path: Path) -> Module:
-    """Parsed and walked through once, for all tests: that is nearly all of what they compute."""
+    """Parses and walks a module once for all tests, which is most of their cost."""
     text = path.read_text("utf-8")
     nodes = list(ast.walk(ast.parse(text)))
     reading = tuple((getattr(node, "lineno", 0), ast.unparse(node)) for node in nodes if reads(node))
@@ -118,7 +118,7 @@ def test_texts_follow_the_style() -> None:
 
 
 INSIDE = re.compile(r"\b(whoever|anew|of late|shall)\b", re.IGNORECASE)
-"""Of docstrings and comments, which engineers read."""
+"""Words banned in docstrings and comments, which engineers read."""
 
 
 def remarks(nodes: Iterable[ast.AST], text: str) -> Iterator[tuple[int, str]]:
@@ -204,7 +204,7 @@ def test_no_text_says_again_what_was_replaced() -> None:
 
 
 def test_all_sentences_about_decisions_follow_the_style() -> None:
-    """Numbers are put in only when a sentence is made, so the finished ones are looked at as well."""
+    """Numbers are inserted when a sentence is made, so the finished sentences are checked too."""
     sentences = Path(__file__).resolve().parents[1] / "wording" / "sentences.txt"
     assert [line for line in sentences.read_text("utf-8").splitlines() if BANNED.search(line)] == []
 
@@ -230,7 +230,7 @@ def test_what_is_banned(bad: str, good: str) -> None:
 
 
 def reads(node: ast.AST) -> bool:
-    """True for code that looks into a sentence: it asks one for its words, or has words to look for."""
+    """True for code that parses a sentence: it inspects a message, or searches for several words."""
     match node:
         case ast.Call(func=ast.Attribute(value=looked, attr=name), args=args) if name in READERS:
             words = [it.value for it in args if isinstance(it, ast.Constant) and isinstance(it.value, str)]
@@ -243,7 +243,7 @@ def reads(node: ast.AST) -> bool:
 
 
 def test_no_code_reads_sentences() -> None:
-    """What is said is for people: code compares codes, keys and numbers."""
+    """Sentences are for people; code compares codes, keys and numbers."""
     wrong = [f"{path}:{line}: {code}" for path, found in modules() for line, code in found.reading]
     assert wrong == []
 

@@ -1,23 +1,23 @@
-"""How a test waits: it looks again and again, and takes little of the processor from what it waits for."""
+"""How a test waits: it polls, and leaves the processor to what it waits for."""
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 SECONDS = 240.0
-"""A slow machine is no failure."""
+"""Generous, since a slow machine is not a failure."""
 
 LONGEST = 1.0
-"""Seconds between two looks at most."""
+"""Most seconds between two polls."""
 
 T = TypeVar("T")
 
 
 def until(condition: Callable[[], T | None], what: str, seconds: float = SECONDS, least: float = 0.01) -> T:
-    """Poll until the condition gives something true, which is returned.
+    """Polls until the condition returns something true, and returns that.
 
-    Between two looks it sleeps three times as long as a look takes, for one may start a program, and at least
-    a tenth of the time that it has waited: a long wait ends at most a tenth later, and computes less.
+    Between two polls it sleeps three times as long as a poll takes, since one may start a program, and at
+    least a tenth of the time waited so far, at most LONGEST: a long wait ends at most a tenth later.
     """
     first = time.monotonic()
     end = first + seconds

@@ -1,4 +1,4 @@
-"""A quickstart run as a task sees it: real processes, found again in /proc by their PLIANT_ATTEMPT."""
+"""Runs the quickstart as a task: real processes, found in /proc by their PLIANT_ATTEMPT."""
 
 import os
 import re
@@ -50,7 +50,7 @@ class Run:
         return self._err.read_text()
 
     def losses(self) -> dict[int, str]:
-        """Printed loss by step, as printed; a step that is printed twice fails."""
+        """Step -> its loss as printed; fails if a step is printed twice."""
         found = [(int(match[1]), match[2]) for match in _LINE.finditer(self.output)]
         assert len(dict(found)) == len(found), "a step was printed twice"
         return dict(found)
@@ -59,7 +59,7 @@ class Run:
         return next(iter(self.losses()))
 
     def wait_for_step(self, step: int) -> None:
-        """Until `step` or a later one is printed."""
+        """Waits until `step` or a later one is printed."""
 
         def printed() -> bool:
             assert self.process.poll() is None or max(self.losses(), default=-1) >= step, self.errors
@@ -68,7 +68,7 @@ class Run:
         until(printed, f"step {step}")
 
     def wait(self) -> int:
-        """The exit status; afterwards no process of the run may be left."""
+        """Waits for the exit status; asserts that no process of the run is left."""
         status = self.process.wait(DEADLINE)
         until(lambda: not self.alive(), "the run's last process to go")
         return status
@@ -78,7 +78,7 @@ class Run:
         return self.wait()
 
     def alive(self) -> dict[int, list[str]]:
-        """Command line by process id of every live process with this run's PLIANT_ATTEMPT."""
+        """Pid -> command line of every live process with this run's PLIANT_ATTEMPT."""
         mark = f"PLIANT_ATTEMPT={self.attempt}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -91,12 +91,12 @@ class Run:
         return found
 
     def workers(self) -> dict[str, int]:
-        """Process id by the worker's name, such as 1/2."""
+        """Worker's name, such as 1/2 -> its pid."""
         found = self.alive().items()
         return {line[line.index("--worker") + 1]: pid for pid, line in found if "--worker" in line}
 
     def kill(self) -> None:
-        """End whatever is left, also of a frozen run."""
+        """Kills all that is left, even of a frozen run."""
         for pid in self.alive():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -107,7 +107,7 @@ class Run:
 
 @contextmanager
 def started(folder: Path, gpus: str | None = None, **variables: str) -> Iterator[Run]:
-    """A run with these GPUs (CUDA_VISIBLE_DEVICES) and variables; killed at the end if it still lives."""
+    """Starts a run with these GPUs (CUDA_VISIBLE_DEVICES) and variables; kills it at the end if it lives."""
     run = Run(folder, gpus, variables)
     try:
         yield run

@@ -1,4 +1,4 @@
-"""quickstart-distributed: the quickstart's losses, whatever the number of ranks and whoever goes."""
+"""quickstart-distributed: the quickstart's losses, for any number of ranks and any rank that leaves."""
 
 import os
 import re
@@ -19,7 +19,7 @@ STEPS = {"QUICKSTART_STEPS": "12", "QUICKSTART_STEP_SECONDS": "0.01"}
 
 @pytest.fixture
 def port() -> Iterator[str]:
-    """Held by a socket that does not listen: a server may still bind it, nobody is given it by chance."""
+    """A port held by a socket that does not listen: a server may bind it, and no program gets it by chance."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

@@ -98,7 +98,7 @@ def test_it_learns() -> None:
 
 
 def test_pace_keeps_the_interval_and_does_not_catch_up() -> None:
-    pace = Pace(0.1, now=50.0, parent_cpu=9.0, workers=2)  # what starting up cost does not count
+    pace = Pace(0.1, now=50.0, parent_cpu=9.0, workers=2)  # processor time of the start does not count
     assert pace.due == 50.0
     pace.after(50.01, 50.0, 9.001, [0.001, 0.001])
     assert pace.due == pytest.approx(50.1)
@@ -163,7 +163,7 @@ def test_wrong_settings(name: str, value: str) -> None:
 def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((2, PARAMETERS))
     checkpoint.save(tmp_path, 7, checkpoint.Checkpoint(12, *rows))
-    (tmp_path / f"{checkpoint.NAME}.tmp").mkdir()  # nothing can be written there
+    (tmp_path / f"{checkpoint.NAME}.tmp").mkdir()  # makes writes there fail
     with pytest.raises(IsADirectoryError):
         checkpoint.save(tmp_path, 7, checkpoint.Checkpoint(13, *rows))
     found = checkpoint.load(tmp_path, 7)
@@ -177,7 +177,7 @@ def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_says_of_its_memory_is_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All workers of a task write to one log; a line in two pieces meets another's."""
+    """All workers of a task write to one log: a line written in two pieces could mix with another's."""
     pieces: list[str] = []
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, flush=lambda: None))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(cuInit=lambda flags: 100))

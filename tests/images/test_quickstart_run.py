@@ -13,12 +13,12 @@ import pytest
 from tests.images.quickstart_run import PROGRAM, started
 
 STEPS = 40
-SLOWLY = {"QUICKSTART_STEP_SECONDS": "0.25"}  # a run that is to be stopped must not end before that
+SLOWLY = {"QUICKSTART_STEP_SECONDS": "0.25"}  # so that the run does not end before it is stopped
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """The losses of steps 0..STEPS-1 of a run with one worker that nobody disturbs."""
+    """The losses of steps 0..STEPS-1 of an undisturbed run with one worker."""
     with started(tmp_path_factory.mktemp("reference"), "0", QUICKSTART_STEPS=str(STEPS)) as run:
         assert run.wait() == 0, run.errors
         assert list(run.losses()) == list(range(STEPS))
@@ -144,7 +144,7 @@ def test_it_uses_at_most_a_tenth_of_a_core_per_worker(tmp_path: Path) -> None:
         pids = list(run.alive())
         assert len(pids) == 3
         before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
-        run.wait_for_step(max(run.losses()) + 30)  # of those it has done meanwhile
+        run.wait_for_step(max(run.losses()) + 30)  # beyond those done meanwhile
         wall = time.monotonic() - began
         used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
         tick = 1 / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""One control plane for all tests of this folder, in however many processes, and others for one test each."""
+"""One control plane for all tests of this folder, in all processes, and others for single tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The control plane that tests share: where its pieces are, and a client that stands on nothing of ours."""
+"""The control plane that tests share: its programs, and a client that uses no code of Pliant."""
 
 import fcntl
 import hashlib
@@ -23,12 +23,12 @@ ROOT = HERE.parents[1]
 SETUP = "`tests/kubernetes/setup` (8 minutes)"
 MADE_FROM = ("setup", "go.mod", "go.sum", "plugin/main.go")
 SECONDS = 60.0
-LINES = 60  # of a log, to be shown with an error
+LINES = 60  # of a log, shown with an error
 Json = dict[str, Any]
 
 
 def pieces() -> Path:
-    """The folder with kube-apiserver, etcd, kwok and kubectl; a gap where nobody made it."""
+    """The folder with kube-apiserver, etcd, kwok and kubectl; a gap if it does not exist."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
     made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in MADE_FROM))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -39,7 +39,7 @@ def pieces() -> Path:
 
 
 def helm() -> str:
-    """The program; a gap where the pieces that were given have none."""
+    """The helm program; a gap if the folder of pieces has none."""
     found = pieces() / "helm"
     if not found.exists():
         gap("no Helm", f"run {SETUP}")
@@ -79,14 +79,14 @@ class ControlPlane:
             raise
         finally:
             connection.close()
-        told = "json" in response.getheader("Content-Type", "")  # an unknown path is answered in plain text
+        told = "json" in response.getheader("Content-Type", "")  # answers to unknown paths are plain text
         answer: Json = json.loads(said) if told else {"message": said.decode()}
         if response.status >= 400:
             raise Answered(response.status, answer.get("message", ""))
         return answer
 
     def ended(self) -> bool:
-        """Whether the API server takes no connections any more."""
+        """True if the API server no longer accepts connections."""
         try:
             self.get("/version")
         except ConnectionError:
@@ -94,14 +94,14 @@ class ControlPlane:
         return False
 
     def last_words(self) -> str:
-        """What its keeper and its API server printed last."""
+        """The last output of its keeper and its API server."""
         logs = (self.folder.parents[1] / "keeper.log", self.folder / "kube-apiserver.log")
         return "\n".join(
             line for log in logs if log.exists() for line in log.read_text().splitlines()[-LINES:]
         )
 
     def get(self, path: str) -> Json | None:
-        """None: there is no such thing."""
+        """The object; None if it does not exist."""
         try:
             return self.request("GET", path)
         except Answered as error:
@@ -114,7 +114,7 @@ class ControlPlane:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
 
     def add_node(self, name: str, *, gpus: int = 0, labels: Json | None = None, **status: str) -> Json:
-        """A node that KWOK plays: 8 cores, 64 GiB, 110 pods, unless `status` says otherwise."""
+        """Adds a node that KWOK simulates: 8 cores, 64 GiB, 110 pods, unless `status` says otherwise."""
         can = {"cpu": "8", "memory": "64Gi", "pods": "110", **status}
         if gpus:
             can["nvidia.com/gpu"] = str(gpus)
@@ -137,8 +137,8 @@ class ControlPlane:
 
 @contextmanager
 def shared(folder: Path, *words: str) -> Iterator[ControlPlane]:
-    """The control plane of that folder, for all processes that ask for it; started by the first of them, with
-    the words of the keeper that it says.
+    """The control plane of that folder, shared by all processes that ask for it. The first one starts it,
+    with its words for the keeper.
     """
     binaries = pieces()
     folder.mkdir(exist_ok=True)
@@ -146,14 +146,14 @@ def shared(folder: Path, *words: str) -> Iterator[ControlPlane]:
     with (folder / "users").open("ab") as users:
         with (folder / "starting").open("ab") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)
-            fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that is just ending
+            fcntl.flock(users, fcntl.LOCK_SH)  # waits for a plane that is ending
             if not told.exists():
                 _start(folder, binaries, told, words)
         yield ControlPlane(**json.loads(told.read_text()))
 
 
 def _start(folder: Path, binaries: Path, told: Path, words: Sequence[str]) -> None:
-    """Start its keeper, which outlives this process if others use it by then, and wait until it is ready."""
+    """Starts its keeper, which outlives this process while others use it, and waits until it is ready."""
     own, log = tempfile.mkdtemp(dir=folder), folder / "keeper.log"
     command = [sys.executable, "-m", "tests.kubernetes.keeper", str(folder), own, str(binaries), *words]
     files = [

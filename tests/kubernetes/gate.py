@@ -1,4 +1,4 @@
-"""The way from servers to the API server, on which a test puts what goes wrong there."""
+"""A proxy between servers and the API server, in which a test injects faults."""
 
 import contextlib
 import http.client
@@ -19,7 +19,7 @@ HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
 class Gate:
-    """Passes requests on to the API server whose certificate and key are in that folder."""
+    """Forwards requests to the API server whose certificate and key are in that folder."""
 
     def __init__(self, url: str, certificates: Path, dice: random.Random) -> None:
         self.upstream = url.removeprefix("https://")
@@ -28,16 +28,16 @@ class Gate:
         self.own.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
         self._dice, self._lock = dice, threading.Lock()
         self._share, self._expired = 0.0, 0
-        self._next = {True: cycle((429, 500)), False: cycle((409, 429, 500))}  # of a read, of a write
+        self._next = {True: cycle((429, 500)), False: cycle((409, 429, 500))}  # for reads, for writes
         self.clients: set[socket.socket] = set()
         self.watches: set[socket.socket] = set()  # their sockets to the API server
-        self.injected: dict[int, int] = {}  # answers of ours by status
-        self.asked: Counter[tuple[str, str]] = Counter()  # method and path, without what is behind it
-        self.claims: dict[str, str] = {}  # what it says of its version, e.g. minor
-        self.delay = 0.0  # seconds before any request is passed on
-        self.answers = 0  # status of all that is answered from now on; 0: the true ones
-        self.hushed: set[socket.socket] = set()  # watches that say nothing more, and do not end
-        self.lacks = ""  # ends of paths that it does not know, as an older one
+        self.injected: dict[int, int] = {}  # status -> number of injected answers
+        self.asked: Counter[tuple[str, str]] = Counter()  # (method, path without query)
+        self.claims: dict[str, str] = {}  # version fields that it claims, e.g. minor
+        self.delay = 0.0  # seconds before it forwards a request
+        self.answers = 0  # the status of all answers; 0: the true ones
+        self.hushed: set[socket.socket] = set()  # watches that stay open and are silent
+        self.lacks = ""  # suffix of unknown paths, as in an older version
         self._server = _Server(self)
         self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}).start()
@@ -47,28 +47,28 @@ class Gate:
         self._server.server_close()
         self.cut()
 
-    # -- what goes wrong
+    # -- faults
 
     def trouble(self, share: float) -> None:
-        """This share of all requests fails from now on: 409, 429, 500. Half of the 500s are carried out."""
+        """Makes this share of all requests fail: 409, 429, 500. Half of those with 500 are carried out."""
         self._share = share
 
     def cut(self) -> None:
-        """All connections end in the middle of what they say."""
+        """Ends all connections, even in the middle of an answer."""
         _end(self.clients)
 
     def expire(self) -> None:
-        """All watches end, and the next ones are told that what they know is compacted."""
+        """Ends all watches; the next ones get 410, as if their version were compacted."""
         with self._lock:
             self._expired = len(self.watches)
         _end(self.watches)
 
     def hush(self) -> None:
-        """No watch that is open now says anything more, as if the way to the API server were lost."""
+        """Silences all open watches, as if the network to the API server were lost."""
         self.hushed |= self.watches
 
     def fate(self, method: str, path: str, watch: bool) -> tuple[int, bool]:
-        """Of a request: the status of its answer, 0 for the true one; whether it is carried out."""
+        """(The status of the answer to a request, 0 for the true one; True if it is carried out)."""
         with self._lock:
             self.asked[method, path] += 1
             status = 404 if self.lacks and path.endswith(self.lacks) else self.answers
@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Connections that break are what this is for."""
+        """Ignores broken connections: tests break them on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.request.close()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(response)
             else:
                 self._whole(response)
-        except (OSError, http.client.HTTPException):  # the API server is away: so is the way to it
+        except (OSError, http.client.HTTPException):  # the API server is down: so is the gate
             self._way.close()
             self.close_connection = True
 

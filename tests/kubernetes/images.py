@@ -1,5 +1,5 @@
-"""Images for a test node: an archive of one layer, and the steps of a Containerfile, played where no
-container engine is. What it builds FROM is put together from this machine's Python and programs.
+"""Images for a test node: builds an archive of one layer, and runs a Containerfile's steps without a
+container engine. The base image is put together from this machine's Python and programs.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("dash", "cat", "chmod", "cp", "env", "id", "install", "ls", "mkdir", "rm", "sleep", "touch")
-"""Of Debian, which the image has that ours is built from."""
+"""Debian's programs in the base image of ours."""
 
 LIBRARIES = (
     "libgcc_s.so.1",
@@ -33,19 +33,19 @@ LIBRARIES = (
 NOT_TAKEN = ("site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "__pycache__", "config-3*")
 SEARCHED = ("/usr/local/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl")
-"""Of this machine, seen while a step runs, as container engines do it; `/etc/ssl` for its package index."""
+"""This machine's files that steps see, as with container engines; `/etc/ssl` for its package index."""
 
 Settings = dict[str, Any]
 
 
 def libraries(program: Path) -> Mapping[str, Path]:
-    """The files of the C library that it needs, by their paths in an image."""
+    """Path in an image -> each shared library that the program needs."""
     said = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     return {path.lstrip("/"): Path(path) for path in re.findall(r"(/\S+) \(0x", said)}
 
 
 def archive(name: str, layer: Path, settings: Settings, path: Path) -> Path:
-    """Of an image with that layer, a tar file."""
+    """Writes an image with that one layer as a tar file."""
     with layer.open("rb") as data:
         digest = hashlib.file_digest(data, "sha256").hexdigest()
     config = {"architecture": "amd64", "os": "linux", "config": settings}
@@ -62,8 +62,8 @@ def archive(name: str, layer: Path, settings: Settings, path: Path) -> Path:
 
 
 def python_slim(root: Path) -> Settings:
-    """In that folder, what the image python:3-slim has: a shell and the usual programs of Debian, Python and
-    pip below /usr/local. The settings of such an image."""
+    """Fills that folder like the image python:3-slim: a shell and the usual programs of Debian, Python and
+    pip below /usr/local. Returns the settings of such an image."""
     for folder in ("bin", "sbin", "lib", "lib64", "local/bin"):
         (root / "usr" / folder).mkdir(parents=True, exist_ok=True)
     for folder in ("etc", "dev", "proc", "sys"):
@@ -95,7 +95,7 @@ def python_slim(root: Path) -> Settings:
 
 
 def _programs(root: Path, also: Sequence[Path]) -> None:
-    """Those of Debian, and what they and the others need of its libraries."""
+    """Copies Debian's programs, and the libraries that they and the others need."""
     found = [Path("/usr/bin") / name for name in PROGRAMS]
     for each in found:
         shutil.copy(each, root / "usr" / "bin" / each.name)
@@ -112,15 +112,15 @@ def _programs(root: Path, also: Sequence[Path]) -> None:
 
 
 def steps(containerfile: Path) -> list[tuple[str, str]]:
-    """(INSTRUCTION, what follows), with continued lines joined."""
+    """(INSTRUCTION, the rest of the line), with continued lines joined."""
     text = re.sub(r"\\\n", " ", containerfile.read_text())
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines]
 
 
 def build(containerfile: Path, context: Path, root: Path, env: Mapping[str, str]) -> Settings:
-    """Play it in that empty folder; the settings of the image. `env` is that of its RUN steps alone, as build
-    arguments are."""
+    """Runs its steps in that empty folder; returns the image's settings. Only RUN steps see `env`, as with
+    build arguments."""
     settings: Settings = {}
     for instruction, rest in steps(containerfile):
         match instruction:
@@ -145,7 +145,7 @@ def build(containerfile: Path, context: Path, root: Path, env: Mapping[str, str]
 
 
 def _run(root: Path, command: str, env: Mapping[str, str]) -> None:
-    """As root in that folder, with this machine's network."""
+    """Runs a command as root in that folder, with this machine's network."""
     shown = [path for path in NETWORK if Path(path).exists()]
     script = ["set -e", "mount --make-rprivate /"]
     for path in ("/proc", "/dev", *shown):
@@ -164,7 +164,7 @@ def _run(root: Path, command: str, env: Mapping[str, str]) -> None:
 
 
 def packed(name: str, root: Path, settings: Settings, path: Path) -> Path:
-    """That folder as an archive of an image."""
+    """Packs that folder as an archive of an image."""
     layer = path.with_suffix(".layer")
     words = ["tar", "--numeric-owner", "--exclude=./proc/*", "--exclude=./dev/*", "-C", str(root)]
     subprocess.run([*words, "-cf", str(layer), "."], check=True)

@@ -1,4 +1,4 @@
-"""A release of the chart that runs, somebody who types at its server, and the audit of its API server."""
+"""A running release of the chart, a user of its server, and the audit log of its API server."""
 
 import json
 import tempfile
@@ -16,13 +16,13 @@ ACCOUNT = f"system:serviceaccount:{NAME}:{NAME}"
 
 
 class Installed:
-    """A release, somebody who types at its server, and what was asked of the API server in its name."""
+    """A release, a user of its server, and the requests that it sent to the API server."""
 
     def __init__(self, release, stage, kubeconfig):
         self.release, self.plane, self.stage, self.kubeconfig = release, release.plane, stage, kubeconfig
 
     def begin(self, name):
-        """A server of it; `typed` goes there from now on."""
+        """Starts one of its servers; `typed` uses this one from now on."""
         begun = self.release.begin(name)
         self.stage.env |= self.release.env(begun)
         return begun
@@ -42,7 +42,7 @@ class Installed:
         return done.out
 
     def asked(self, account=ACCOUNT):
-        """Of each request: (group, resource, verb), HTTP status, and by which rule it was allowed."""
+        """Each request: (group, resource, verb), HTTP status, and the rule that allowed it."""
         for line in (self.plane.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
             about = event.get("objectRef")
@@ -61,7 +61,7 @@ class Installed:
         return found
 
     def allowed(self, role, account=ACCOUNT):
-        """What that role let it do. Rules only add, so without the rule each of these requests is refused."""
+        """What that role allowed. Rules only add rights, so without the rule each of these is refused."""
         by = f'RBAC: allowed by ClusterRoleBinding "{role}" of ClusterRole "{role}" '
         return {key for key, code, why in self.asked(account) if why.startswith(by) and code != 403}
 

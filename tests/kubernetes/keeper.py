@@ -1,12 +1,12 @@
 """Keeps etcd, kube-apiserver and KWOK alive for as long as any process holds the lock on the file `users`.
 
 `python -m tests.kubernetes.keeper FOLDER OWN PIECES` writes FOLDER/plane.json once the API server is ready;
-all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
-gone, also by a kill, everything is ended.
+its other files are in OWN. Each user holds a shared lock on FOLDER/users; when the last one is gone, even
+killed, the keeper ends everything.
 
-More words: `podgroups` enables those of Kubernetes, and with them a second kind Workload; `older` makes
-it an API server of Kubernetes 1.33; `audit` writes what is asked of it to OWN/audit.log; `controllers` runs
-CONTROLLERS, which other tests play by hand; `account=NAMESPACE:NAME:TOKEN` lets that service account in.
+More words: `podgroups` enables Kubernetes' own, and with them a second kind Workload; `older` starts
+an API server of Kubernetes 1.33; `audit` writes all requests to OWN/audit.log; `controllers` runs
+CONTROLLERS, which other tests imitate by hand; `account=NAMESPACE:NAME:TOKEN` admits that service account.
 """
 
 import ctypes
@@ -27,12 +27,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-SECONDS = 120.0  # for a start that takes five, on a machine that does other things too
+SECONDS = 120.0  # a start takes 5 s; more on a busy machine
 HERE = Path(__file__).parent
 PR_SET_PDEATHSIG = 1
 GARBAGE = "400"
-"""Percent: Go looks for it when that much more has been taken. A start takes an eighth less of the processor,
-and 100 MB more of memory, than with 100."""
+"""GOGC: percent of growth after which Go collects garbage. A start takes an eighth less processor time, and
+100 MB more memory, than with 100."""
 
 CONTROLLERS = (
     "disruption-controller",
@@ -40,7 +40,7 @@ CONTROLLERS = (
     "job-controller",
     "namespace-controller",
 )
-"""Of kube-controller-manager; nodes of KWOK need none that taints nodes or makes service accounts."""
+"""Of kube-controller-manager; KWOK's nodes need no controller that taints nodes or makes service accounts."""
 
 
 def die_with_parent() -> None:
@@ -48,7 +48,7 @@ def die_with_parent() -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Somebody else may take them meanwhile: who cannot listen there is started again with others."""
+    """Ports that are free now. Another process may take them: the caller then starts again with others."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -57,7 +57,7 @@ def free_ports(number: int) -> list[int]:
 
 
 class Plane:
-    """One try to start it."""
+    """One try to start the control plane."""
 
     def __init__(self, folder: Path, pieces: Path, words: Sequence[str]) -> None:
         self.folder, self.pieces, self.words = folder, pieces, words
@@ -109,7 +109,7 @@ class Plane:
             "--endpoint-reconciler-type=none",
             "--kubelet-preferred-address-types=Hostname,InternalIP",
             *self.features(),
-            # Nobody runs the controllers that would make service accounts and take a new node's taint away.
+            # The controllers that make service accounts and untaint new nodes do not run.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self.audit(),
         )
@@ -127,8 +127,8 @@ class Plane:
             "--node-ip=127.0.0.1",
             f"--node-port={kwok}",
             f"--server-address=127.0.0.1:{kwok}",
-            "--enable-crds=Logs,Exec",  # what a pod prints, and what commands inside it find
-            f"--tls-cert-file={folder}/certificates/apiserver.crt",  # nobody looks whose it is
+            "--enable-crds=Logs,Exec",  # the output of pods, and of commands inside them
+            f"--tls-cert-file={folder}/certificates/apiserver.crt",  # clients do not check it
             f"--tls-private-key-file={folder}/certificates/apiserver.key",
         )
         if "controllers" in self.words:
@@ -141,7 +141,7 @@ class Plane:
             )
 
     def features(self) -> list[str]:
-        # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
+        # PyPI's etcd sends no progress of watches: clients that list by a watch would pause and try again.
         if "older" in self.words:
             return ["--emulated-version=1.33", "--feature-gates=WatchList=false"]
         groups = "true" if "podgroups" in self.words else "false"
@@ -180,11 +180,11 @@ class Plane:
         self.processes.remove(process)
 
     def restart(self, name: str) -> None:
-        """Of one that was killed, with the same words."""
+        """Starts a killed program again with the same words."""
         self.run(name, *self.started[name][1])
 
     def wait(self) -> None:
-        """Until the API server is ready. Raises OSError if something ended or it takes too long."""
+        """Waits until the API server is ready. Raises OSError if a program ends or it takes too long."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             ended = [each.args for each in self.processes if each.poll() is not None]
@@ -206,7 +206,7 @@ class Plane:
             return
 
     def define(self, kind: str, plural: str) -> None:
-        """A custom resource of KWOK's."""
+        """Defines a custom resource of KWOK."""
         group, loose = "kwok.x-k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {
             "name": "v1alpha1",
@@ -241,7 +241,7 @@ class Plane:
         (self.folder / "kubeconfig").write_text(json.dumps(config))
 
     def tell(self, *_: object) -> None:
-        """Of a signal that a child has ended: which, and how."""
+        """Handles SIGCHLD: prints which child has ended, and its status."""
         for name, (process, _words) in self.started.items():
             if process.poll() is not None:
                 print(f"{name} ended with {process.returncode}", file=sys.stderr, flush=True)

@@ -76,7 +76,7 @@ class KubeRig(Rig):
         self.plane.request("DELETE", f"/api/v1/nodes/{self.name}")
 
     def start(self, attempt, launch, placement=None, variables=None):
-        """What it prints and what commands inside it find is KWOK's to play, for a pod of that name."""
+        """Tells KWOK what a pod of that name prints, and the environment of commands inside it."""
         namespace, name = f"runai-{self.name}", pod_name(self.name, attempt, f"name-{attempt.workload}")
         with suppress(Answered):
             self.plane.add_namespace(namespace)
@@ -107,7 +107,7 @@ class KubeRig(Rig):
         return order
 
     def executed(self, attempt, output, code):
-        """KWOK passes on what a command prints, but tells every exit code as an error of its own."""
+        """KWOK forwards a command's output, but reports every exit code as an error of its own."""
         first, _, rest = output.partition("\n")
         return first == str(attempt) and "exit status 4" in rest and code == CANNOT_RUN
 
@@ -150,7 +150,7 @@ class KubeRig(Rig):
         return pod["metadata"].get("deletionGracePeriodSeconds") != 0
 
     def begun(self, attempt):
-        """A pod runs once; a second one would have the same name, and the first is kept by its finalizer."""
+        """At most 1: a second pod would have the same name, and the first is kept by its finalizer."""
         pod = self.pod(attempt)
         statuses = pod["status"].get("containerStatuses", ()) if pod is not None else ()
         return int(
@@ -186,7 +186,7 @@ class KubeRig(Rig):
         self.plane.request("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
 
     def told(self, attempt, status):
-        """Its node says that of it: KWOK says nothing once it runs."""
+        """Sets its status as its node would: KWOK changes nothing once it runs."""
         self.plane.request(
             "PATCH", f"{self.pods}/{self.pod(attempt)['metadata']['name']}/status", {"status": status}
         )
@@ -202,7 +202,7 @@ class KubeRig(Rig):
         self.told(attempt, {"containerStatuses": [{**main, "resources": resources}], "conditions": []})
 
     def destroy(self, attempt):
-        """As `kubectl delete --force` does."""
+        """Deletes it as `kubectl delete --force` does."""
         self.plane.request(
             "DELETE", f"{self.pods}/{self.pod(attempt)['metadata']['name']}?gracePeriodSeconds=0"
         )

@@ -1,8 +1,8 @@
 """The names of a test node's pods: `python -m tests.kubernetes.names NETWORK ADDRESS PLANE`.
 
 Answers at port 53 of ADDRESS, in the network namespace of that file, as a cluster's DNS does: a pod with a
-hostname and a subdomain has a name as long as a service of that name, without an address of its own, selects
-it. What there is it asks the API server that the file PLANE describes.
+hostname and a subdomain has a name while a headless service of the subdomain's name selects it. It reads pods
+and services from the API server that the file PLANE describes.
 """
 
 import ctypes
@@ -20,11 +20,11 @@ from tests.kubernetes.keeper import die_with_parent
 CLONE_NEWNET = 0x40000000
 SUFFIX = ["svc", "cluster", "local"]
 A = 1
-FOUND, NONE = 0x8580, 0x8583  # an answer, also to what was asked recursively; NXDOMAIN
+FOUND, NONE = 0x8580, 0x8583  # an answer, recursion available; NXDOMAIN
 
 
 def listening(network: str, address: str) -> socket.socket:
-    """A socket belongs to the network in which it was made."""
+    """A UDP socket at port 53 in that network: a socket stays in the network in which it was made."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/self/ns/net") as own, open(network) as other:
         assert libc.setns(other.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
@@ -35,7 +35,7 @@ def listening(network: str, address: str) -> socket.socket:
 
 
 def addresses(plane: ControlPlane, name: list[str]) -> list[str] | None:
-    """None: there is no such name."""
+    """The addresses of that name; None if it does not exist."""
     host, rest = name[0], name[1:]
     if rest[2:] != SUFFIX:
         return None

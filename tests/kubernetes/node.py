@@ -1,7 +1,7 @@
 """A real node of a control plane: containerd, a kubelet and a device plugin in namespaces of their own.
 
-They hide what a kubelet changes of its machine: settings of the kernel, /run, /var/lib. Two may run at once.
-When the first process of the pid namespace ends, the kernel ends all others, those of containers too.
+These hide what a kubelet changes on its machine: kernel settings, /run, /var/lib. Two nodes may run at once.
+When the first process of the pid namespace ends, the kernel ends all others, including those of containers.
 """
 
 import io
@@ -21,12 +21,12 @@ from tests.kubernetes.control_plane import ROOT, SETUP, ControlPlane, pieces, un
 from tests.kubernetes.images import archive
 from tests.kubernetes.keeper import die_with_parent, free_ports
 
-NAME = "localhost"  # by which the API server reaches the kubelet
+NAME = "localhost"  # the API server reaches the kubelet by it
 PAUSE = "localhost/pause:1"
 CGROUPS = Path("/sys/fs/cgroup")
 SUBNET = "10.88"
 DNS = f"{SUBNET}.255.1"
-RUN, LIB = "/run/containerd", "/var/lib/kubelet"  # the programs have these paths built in
+RUN, LIB = "/run/containerd", "/var/lib/kubelet"  # built into the programs
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox", "kubelet", "plugin")
 
 SYSCTLS = {
@@ -37,11 +37,11 @@ SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What a kubelet sets: it writes to files that hide those of the machine."""
+"""Settings that a kubelet writes: these files cover the machine's."""
 
 
 def programs() -> Path:
-    """The folder that has them; a gap where nobody made it, or where no kubelet can run."""
+    """The folder of the programs; a gap if it is missing or no kubelet can run here."""
     folder = pieces()
     if any(not (folder / name).exists() for name in PROGRAMS):
         gap("no programs of a node", f"run {SETUP}")
@@ -65,7 +65,7 @@ def programs() -> Path:
 def image(
     name: str, files: Mapping[str, Path], path: Path, *, entry: Sequence[str] = (), env: Sequence[str] = ()
 ) -> Path:
-    """An archive of that image: these files, and a shell with the usual commands."""
+    """Makes an archive of an image with these files and a shell with the usual commands."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("bin", "tmp", "etc", "dev", "proc", "sys"):
@@ -96,8 +96,8 @@ def node(
     gpus: Sequence[str],
     lends: Sequence[Path] = (),
 ) -> Iterator[None]:
-    """It is ready, has these images, and its GPUs have these UUIDs. Every container sees the folders that it
-    `lends`, where they are here, and may only read them."""
+    """Runs a ready node with these images and with GPUs of these UUIDs. Every container sees the folders in
+    `lends` read-only, at the same paths."""
     binaries, group = programs(), f"pliant-test-{os.getpid()}"
     for each in ("kubelet", "sysctl", "cni", "logs", "containerd"):
         (folder / each).mkdir(parents=True)
@@ -191,7 +191,7 @@ esac
 
 
 def _own(binaries: Path) -> dict[str, str]:
-    """The environment of these programs."""
+    """The environment of the node's programs."""
     path = f"{binaries}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "LD_LIBRARY_PATH": str(binaries), "PYTHONPATH": str(ROOT)}
 
@@ -226,7 +226,7 @@ disabled_plugins = {json.dumps([f"io.containerd.{each}" for each in unused])}
     for name, text in (
         ("pods", PODS),
         ("loopback", LOOPBACK),
-    ):  # containerd asks for the second one by itself
+    ):  # containerd pulls the second one by itself
         plugin = folder / "cni" / name
         plugin.write_text(text.replace("SUBNET", SUBNET))
         plugin.chmod(0o755)
@@ -239,7 +239,7 @@ disabled_plugins = {json.dumps([f"io.containerd.{each}" for each in unused])}
         {"destination": str(it), "source": str(it), "type": "bind", "options": options} for it in lends
     ]
     (folder / "spec.json").write_text(json.dumps(spec))
-    (folder / "resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())  # it may lie below /run
+    (folder / "resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())  # it may be below /run
     (port,) = free_ports(1)
     kubelet = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -272,7 +272,7 @@ def _hierarchies() -> list[Path]:
 
 
 def _make_groups(name: str) -> None:
-    """A control group in each hierarchy, with every processor."""
+    """Makes a control group in each hierarchy, with every processor."""
     for hierarchy in _hierarchies():
         (hierarchy / name).mkdir(exist_ok=True)
         for file in ("cpuset.cpus", "cpuset.mems"):
@@ -283,7 +283,7 @@ def _make_groups(name: str) -> None:
 def _remove_groups(name: str) -> None:
     deadline = time.monotonic() + 10
     for group in [hierarchy / name for hierarchy in _hierarchies()]:
-        while group.exists() and time.monotonic() < deadline:  # the last processes are just going
+        while group.exists() and time.monotonic() < deadline:  # the last processes are ending
             for each in sorted(group.rglob("*"), key=lambda path: -len(path.parts)):
                 if each.is_dir():
                     with suppress(OSError):

@@ -1,19 +1,19 @@
-"""What the nodes, which KWOK plays, were asked to do and have not done: time that no server can save."""
+"""Measures how late KWOK's nodes are with what they were asked to do: no server can save that time."""
 
 import time
 
-PATIENCE = 2.0  # seconds, far above what KWOK needs when it listens
+PATIENCE = 2.0  # seconds, far more than KWOK needs while it is connected
 
 
 class Owed:
     def __init__(self) -> None:
-        self.seconds = 0.0  # in which something was owed for longer than PATIENCE
+        self.seconds = 0.0  # in which a node was late by more than PATIENCE
         self.told: list[str] = []
         self._since: dict[tuple[str, str], float] = {}
         self._last = time.monotonic()
 
     def look(self, pods: list[dict], nodes: set[str]) -> None:
-        """`pods`: all that are there now, as the API server shows them."""
+        """`pods`: all present pods, as the API server shows them."""
         now = time.monotonic()
         asked = {}
         for pod in pods:

@@ -1,4 +1,4 @@
-"""Control planes that tests have for themselves, one after the other: emptied, not started anew in 5 s."""
+"""Control planes that each serve one test at a time: emptied between tests, as a new start takes 5 s."""
 
 import base64
 import json
@@ -11,20 +11,21 @@ from pathlib import Path
 from tests.kubernetes.control_plane import ControlPlane, shared, until
 
 BEGIN, END = "/registry/", "/registry0"
-"""Of the keys of objects. An API server makes its `compact_rev_key` after 5 minutes, and ends without it."""
+"""The range of objects' keys, without `compact_rev_key`: an API server makes it after 5 minutes, and ends if
+it is gone."""
 
 AT_ONCE = 100
 """Changes in one transaction; etcd takes 128."""
 
 LEASES = "/registry/leases/"
-"""Written all the time, by nodes and by the API server."""
+"""Nodes and the API server write these all the time."""
 
 Kept = dict[str, tuple[str, str]]
-"""All objects in etcd: by key its value and the revision of its last change."""
+"""All objects in etcd: key -> (value, revision of its last change)."""
 
 
 class Planes:
-    """Of one process."""
+    """The control planes of one process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._open = folder, ExitStack()
@@ -32,7 +33,7 @@ class Planes:
 
     @contextmanager
     def own(self, *words: str) -> Iterator[ControlPlane]:
-        """One on which nobody has made anything, for this test alone; the words are the keeper's."""
+        """An empty control plane for this test alone; `words` go to the keeper."""
         free = self._free.setdefault(words, [])
         while free and free[-1].plane.ended():
             said = free.pop().plane.last_words()
@@ -43,14 +44,14 @@ class Planes:
         one = free.pop()
         yield one.plane
         one.empty()
-        free.append(one)  # of a test that failed, none is left
+        free.append(one)  # not reached if the test fails
 
     def close(self) -> None:
         self._open.close()
 
 
 class Empty:
-    """One, and how it was before anybody made anything."""
+    """A control plane, and its state before any test used it."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
@@ -59,7 +60,7 @@ class Empty:
         self._groups = self._served()
 
     def empty(self) -> None:
-        """Take away, behind the API server's back, what was made, and put back what was changed."""
+        """Deletes what was made and restores what was changed, directly in etcd."""
         until(self._is_empty, "the API server knows that all is gone")
 
     def _is_empty(self) -> bool:
@@ -79,7 +80,7 @@ class Empty:
         return not left and not nodes and self._served() == self._groups
 
     def _settled(self) -> Kept | None:
-        """All that it holds, once that is what it held a moment ago."""
+        """All that it holds, once the last SAME looks saw no change; None before."""
         now = self._all()
         self._seen.append({key: value for key, value in now.items() if not key.startswith(LEASES)})
         return now if len(self._seen) > SAME and self._seen[-1] == self._seen[-1 - SAME] else None
@@ -104,7 +105,7 @@ def etcd(plane: ControlPlane, path: str, body: object) -> dict[str, list[dict[st
 
 
 SAME = 5
-"""Looks that see no change, before a new API server counts as settled."""
+"""Looks without a change after which a new API server counts as settled."""
 
 
 def word(key: str) -> str:

@@ -1,5 +1,5 @@
-"""The chart, installed with Helm, and its servers: each a process with the command, arguments, variables and
-volumes of its pod, as a kubelet would give them, and with a token of the chart's service account.
+"""Installs the chart with Helm and runs its servers: each is a process with the command, arguments, variables
+and volumes of its pod, as a kubelet would give them, and with a token of the chart's service account.
 """
 
 import base64
@@ -21,14 +21,14 @@ from tests.kubernetes.keeper import die_with_parent, free_ports
 CHART = ROOT / "deploy" / "helm" / "pliant"
 NAME = "pliant"  # of the release and of its namespace
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
-BUSY = ("/tmp",)  # the volume there is left out: the checkout and the database's socket may lie there
+BUSY = ("/tmp",)  # no volume here: the checkout and the database's socket may be below it
 HOUR = 3600
 
 Json = dict[str, Any]
 
 
 def run(*words: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Helm, with these words: exit code, all that it said."""
+    """Runs Helm with these words: (exit code, all its output)."""
     done = subprocess.run(
         [helm(), *words],
         check=False,
@@ -55,7 +55,7 @@ class Release:
         self.servers: dict[str, Server] = {}
 
     def helm(self, *words: str) -> str:
-        """Of a kubeconfig of its own, with folders of its own."""
+        """Runs Helm with the plane's kubeconfig and with folders of its own; returns its output."""
         places = {f"HELM_{name}_HOME": str(self.folder / name) for name in ("CACHE", "CONFIG", "DATA")}
         code, said = run(*words, f"--namespace={NAME}", f"--kubeconfig={self.plane.kubeconfig}", env=places)
         assert code == 0, said
@@ -73,7 +73,7 @@ class Release:
         return {key: base64.b64decode(value) for key, value in self.object("secrets", name)["data"].items()}
 
     def account(self, name: str = "") -> str:
-        """A token of that account, or of that of its servers."""
+        """A token of that account; by default of the servers' account."""
         spec = self.object("deployments")["spec"]["template"]["spec"]
         path = f"/api/v1/namespaces/{NAME}/serviceaccounts/{name or spec['serviceAccountName']}/token"
         body = {
@@ -84,7 +84,7 @@ class Release:
         return str(self.plane.request("POST", path, body)["status"]["token"])
 
     def begin(self, name: str) -> "Server":
-        """A pod of the deployment, as its controller would make it, if it is not there; and its process."""
+        """Makes a pod of the deployment, as its controller would, unless it exists; starts its process."""
         if self.plane.get(f"/api/v1/namespaces/{NAME}/pods/{name}") is None:
             template = self.object("deployments")["spec"]["template"]
             metadata = {**template["metadata"], "name": name, "annotations": {}}
@@ -94,14 +94,14 @@ class Release:
         return self.servers[name]
 
     def leading(self) -> list[str]:
-        """Pods to which the service goes."""
+        """The pods that the service selects."""
         selector = self.object("services")["spec"]["selector"]
         words = "%2C".join(f"{key.replace('/', '%2F')}%3D{value}" for key, value in selector.items())
         pods = self.plane.request("GET", f"/api/v1/namespaces/{NAME}/pods?labelSelector={words}")["items"]
         return [pod["metadata"]["name"] for pod in pods]
 
     def env(self, server: "Server") -> dict[str, str]:
-        """With which commands reach that server: its certificate and first token, from their secrets."""
+        """The environment in which commands reach that server: certificate and first token from secrets."""
         authority = self.folder / "ca.crt"
         authority.write_bytes(self.secret(f"{NAME}-tls")["ca.crt"])
         token = self.secret(f"{NAME}-auth")["token"].decode()
@@ -112,7 +112,7 @@ class Release:
         }
 
     def empty_database(self) -> None:
-        """As if another one were in its place."""
+        """Empties the database, as if it were a new one."""
         with psycopg.connect(self.database, autocommit=True) as connection:
             schema = connection.execute("SELECT current_schema()").fetchone()[0]
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
@@ -124,13 +124,13 @@ class Release:
 
 
 class Server:
-    """The processes of one pod: those of its init containers have ended, that of its container runs."""
+    """The processes of one pod: runs its init containers to their end, then its container."""
 
     def __init__(self, release: Release, name: str, spec: Json) -> None:
         if os.geteuid() != 0:
             gap("no kubelet", "run the tests as root")
         self.release, self.name, self.spec = release, name, spec
-        (self.port,) = free_ports(1)  # pods have addresses of their own; here two are on one
+        (self.port,) = free_ports(1)  # pods have addresses of their own; here they share one
         self.folder = release.folder / name
         self.log = self.folder / "log"
         self._volumes = {each["name"]: self._volume(each) for each in spec["volumes"]}
@@ -151,12 +151,12 @@ class Server:
                 (place / key).write_bytes(value)
         else:
             assert volume == {"name": volume["name"], "emptyDir": {}}
-            place.chmod(0o2777)  # as a kubelet makes it
+            place.chmod(0o2777)  # the mode that a kubelet sets
         return place
 
     def _start(self, container: Json) -> subprocess.Popen[bytes]:
-        """It sees the machine with the container's volumes in their places; if the container says so, all
-        else that is not below /tmp, /proc, /dev and /sys is read-only.
+        """Starts a container's process, which sees the machine with the volumes in their places. If the
+        container asks for it, all else that is not below /tmp, /proc, /dev and /sys is read-only.
         """
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
@@ -206,7 +206,7 @@ class Server:
         return re.sub(r"^--port=8443$", f"--port={self.port}", word)
 
     def _variables(self, told: Sequence[Json]) -> dict[str, str]:
-        """What the cluster tells every container, what the manifest names, and where Python is here."""
+        """The variables that a cluster gives every container, the manifest's, and this Python's path."""
         host, _, port = self.release.plane.url.removeprefix("https://").partition(":")
         found = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         found["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -22,7 +22,7 @@ class Replica:
     def __init__(
         self, name: str, folder: Path, address: str, kubeconfig: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        """`name` is that of its pod in the namespace `pliant`; the folder of an earlier one goes on."""
+        """`name` is the name of its pod in the namespace `pliant`; continues the folder of an earlier one."""
         self.name, self.state = name, folder / name
         self.state.mkdir(mode=0o700, exist_ok=True)
         for word in ("token", "secret"):
@@ -39,7 +39,7 @@ class Replica:
             self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def ask(self, path: str, body: Any = None, *, method: str | None = None, timeout: float = 20) -> Any:
-        """(status, answer); (0, {}): nobody answers."""
+        """(status, answer); (0, {}) if there is no answer."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         url = f"http://127.0.0.1:{self.port}{path}"

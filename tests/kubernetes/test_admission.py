@@ -1,4 +1,4 @@
-"""Pods with a part of a GPU, as the API server asks about them: dressed, refused, or left as they are."""
+"""The admission webhook on pods with a part of a GPU: changed, refused, or left as they are."""
 
 import asyncio
 import base64
@@ -68,7 +68,7 @@ def test_it_gets_the_library_and_its_device_from_its_annotations():
 
 
 def test_where_all_nodes_have_agents_its_limits_are_theirs():
-    """A folder by its name, which it has only later; it waits for that folder, not for one of another pod."""
+    """The pod mounts a folder by its own name, made only later; it waits for it, not for another pod's."""
     found = patched(pod(HALF), kept=True)
     assert found["metadata"]["annotations"]["pliant/node-agent"] == "true"
     spec, main = found["spec"], found["spec"]["containers"][1]
@@ -89,7 +89,7 @@ def test_where_all_nodes_have_agents_its_limits_are_theirs():
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("worn", [(), ({"name": "pliant-gpu", "emptyDir": {}},)])
 def test_what_others_wrote_in_our_name_is_taken_away(kept, worn):
-    """Also from a pod that looks as if it had the library."""
+    """Also if the pod looks as if it already had the library."""
     forged = {
         "pliant/gpu-conf": "limit=all",
         "pliant/devices": "any",
@@ -133,7 +133,7 @@ def test_without_the_image_it_is_refused():
 
 
 def answered(method, *parts, path=PATH, admit=admit):
-    """Status and body of what is answered to a request in these parts."""
+    """Status and body of the answer to a request that is sent in these parts."""
     sent, left = [], list(parts)
 
     async def receive():

@@ -38,7 +38,7 @@ def test_who_creates_a_pod_cannot_speak_in_its_name(cluster, stage):
     cluster.request("POST", f"{rbac}/clusterrolebindings", body)
 
     def create(name, notes, scheduler="pliant"):
-        """What eve is told."""
+        """Creates a pod as eve; returns the answer."""
         spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "forever"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}}
         words = [cluster.pieces / "kubectl", f"--kubeconfig={cluster.kubeconfig}", "--as=eve", "create"]

@@ -1,4 +1,4 @@
-"""Two servers, one cluster, and all that goes wrong between them; PLIANT_SEED repeats a storm."""
+"""Two servers on one cluster under all kinds of faults; PLIANT_SEED repeats a storm."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ NODES, GPUS = 3, 2
 MOST = NODES * GPUS + 2  # jobs at a time: some wait
 PATIENCE = 240.0
 GOAL = 10.0
-"""Seconds from a fault's end until what runs is what is to run; how many of them KWOK is late is printed."""
+"""Seconds from a fault's end until exactly the right jobs run; the test prints KWOK's part of them."""
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/default/pods"
@@ -63,7 +63,7 @@ class Storm:
         self.replicas: dict[str, Replica] = {}
         self.jobs: dict[str, str] = {}  # id by name
         self.made = 0
-        self.wrong: list[str] = []  # what must never be, and was seen
+        self.wrong: list[str] = []  # violations of invariants that were seen
         self.took: defaultdict[str, list[float]] = defaultdict(list)
         self.owed = Owed()
         self._over = threading.Event()
@@ -85,7 +85,7 @@ class Storm:
     # ---- servers ----
 
     def begin(self, name: str, halt: str = "") -> Replica:
-        """With a clock of its own."""
+        """Starts a server whose clock is skewed."""
         env = {
             "LD_PRELOAD": str(self.clock),
             "SKEW": str(self.dice.choice((-60, 0, 60))),
@@ -98,7 +98,7 @@ class Storm:
         return next((each for each in self.replicas.values() if each.lives() and each.leads()), None)
 
     def ask(self, path, body=None, *, method=None):
-        """Until a server that leads has answered."""
+        """Repeats a request until a leader has answered it."""
 
         def once():
             leader = self.leader()
@@ -140,7 +140,7 @@ class Storm:
         return self.ask("/api/v1/workloads")[1]["workloads"]
 
     def work(self) -> None:
-        """Something comes, something goes."""
+        """Submits one to three jobs, and deletes some above MOST."""
         for _ in range(self.dice.randint(1, 3)):
             self.submit()
         while len(self.jobs) > MOST:
@@ -149,7 +149,7 @@ class Storm:
     # ---- the truth ----
 
     def pods(self):
-        """Of attempts, bound to nodes that are there, whose containers may run."""
+        """Pods of attempts that are bound to present nodes and whose containers may run."""
         return self.running(*self.shown())
 
     def shown(self):
@@ -167,7 +167,7 @@ class Storm:
         return found
 
     def _look(self) -> None:
-        """All the time, whatever happens to servers."""
+        """Checks the invariants all the time, independently of servers."""
         while not self._over.wait(0.1):
             with suppress(OSError, http.client.HTTPException, Answered, ValueError):
                 nodes, everything = self.shown()
@@ -181,7 +181,7 @@ class Storm:
                 self.wrong += [f"{it} is given twice" for it, count in devices.items() if count > 1]
 
     def settled(self) -> bool:
-        """What runs is what is to run: no GPU is idle while somebody waits, and nothing else is there."""
+        """True if exactly the right jobs run: no GPU is idle while a job waits, and no other pod is left."""
         leader = self.leader()
         status, said = leader.ask("/api/v1/workloads", timeout=5) if leader else (0, {})
         if status != 200:
@@ -236,7 +236,7 @@ class Storm:
         assert self.wrong == []
 
     def both(self) -> bool:
-        """One that has only just begun cannot take over yet: a cluster would not count it as ready either."""
+        """True if both servers are ready: one that has just begun cannot take over yet."""
         return all(it.lives() and it.ask("/readyz", timeout=2)[0] == 200 for it in self.replicas.values())
 
     # ---- faults: each returns when it is over ----
@@ -250,8 +250,8 @@ class Storm:
         self.nodes_hear_again()
 
     def nodes_hear_again(self) -> None:
-        """KWOK, which plays all nodes, waits up to 30 s before it asks an API server again that was away
-        several times: pods that were asked to end would stay so long, whatever the servers do."""
+        """Restarts KWOK: it waits up to 30 s before it asks an API server again that was away several times,
+        and pods that were asked to end would stay as long, whatever the servers do."""
 
         def hears():
             with suppress(OSError), urllib.request.urlopen(f"{self.keeper.kwok_url}/healthz", timeout=5):
@@ -259,7 +259,7 @@ class Storm:
             return False
 
         self.keeper.kill("kwok")
-        self.plane.request("DELETE", LEASES)  # or the new one would wait 40 s for those of the old one
+        self.plane.request("DELETE", LEASES)  # otherwise the new one waits 40 s for the old one's leases
         self.keeper.restart("kwok")
         self.until(hears, "KWOK is there")
 
@@ -281,7 +281,7 @@ class Storm:
         self.gate.trouble(0.0)
 
     def history_is_compacted(self) -> None:
-        """What the servers know lies before what etcd still has."""
+        """The servers' versions are older than the history that etcd still has."""
         self.work()
         url = f"{self.keeper.etcd_url}/v3/kv"
         ask = urllib.request.Request(f"{url}/range", json.dumps({"key": "AA=="}).encode())
@@ -293,16 +293,16 @@ class Storm:
                 pass
         except urllib.error.HTTPError as error:
             said = error.read().decode()
-            assert "has been compacted" in said, said  # nothing was written since the last time
+            assert "has been compacted" in said, said  # nothing was written since the last compaction
         self.gate.expire()
         self.work()
 
     def node_goes(self) -> None:
-        """It is gone with all that ran there, and comes back."""
+        """A node disappears with all that ran there, and comes back."""
         index = self.dice.randrange(NODES)
         self.plane.request("DELETE", f"/api/v1/nodes/n{index}")
         self.work()
-        for pod in self.plane.request("GET", PODS)["items"]:  # as the controller does that collects them
+        for pod in self.plane.request("GET", PODS)["items"]:  # as the garbage collector of pods does
             if pod["spec"].get("nodeName") == f"n{index}":
                 with suppress(Answered):
                     self.plane.request("DELETE", f"{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
@@ -319,7 +319,7 @@ class Storm:
         self._halted("")
 
     def leader_sleeps_between_record_and_binding(self) -> None:
-        """Until the other one leads, and a while longer."""
+        """The leader is stopped until the other one leads, and a while longer."""
         self._halted(",stop")
 
     def _halted(self, how: str) -> None:
@@ -327,7 +327,7 @@ class Storm:
         assert leader is not None
         (other,) = (it.name for it in self.replicas.values() if it is not leader)
         self.replicas[other].end()
-        self.begin(other, f"recorded:start{how}")  # its first order, which it gives when it leads
+        self.begin(other, f"recorded:start{how}")  # halts at its first order, once it leads
         self.until(lambda: self.replicas[other].ask("/readyz", timeout=2)[0] == 200, "the next one is there")
         leader.end()
         self.begin(leader.name)
@@ -343,7 +343,7 @@ class Storm:
             os.kill(halted.process.pid, signal.SIGCONT)
 
     def provoke(self, leader: Replica) -> list[str]:
-        """Have it start something; names of jobs that it may have accepted. It ends before it answers."""
+        """Submits jobs until it halts at a start; returns the names of jobs that it may have accepted."""
         project = leader.ask("/api/v1/org-unit/projects", timeout=3)[1].get("projects", [{}])[0].get("id")
         clusters = leader.ask("/api/v1/clusters", timeout=3)[1] or [{}]
         asked = []

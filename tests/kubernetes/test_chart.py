@@ -137,7 +137,7 @@ def test_its_pods_are_closed_and_know_no_secret_in_their_arguments():
 
 
 def test_the_agent_of_a_node_may_read_pods_write_events_and_has_no_capability():
-    """That it uses these rights, and no others: test_installed.py."""
+    """test_installed.py tests that it uses these rights and no others."""
     assert not any(each["kind"] == "DaemonSet" for each in documents())
     assert granted(role("pliant-node")["rules"]) == wanted(AGENT_RIGHTS)
     (made,) = [each for each in documents(AGENT) if each["kind"] == "DaemonSet"]
@@ -189,13 +189,13 @@ def test_the_api_server_takes_all_of_it(plane):
 
 
 def define(plane, group, version, kind, plural):
-    """As much of a custom resource as the API server needs to keep one."""
+    """Defines the minimum of a custom resource that the API server needs to store objects."""
     loose = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": loose}}]
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    with suppress(Answered):  # another test has it already
+    with suppress(Answered):  # another test has defined it already
         plane.request("POST", path, {**body, "metadata": {"name": f"{plural}.{group}"}})
     until(lambda: plane.get(f"/apis/{group}/{version}") is not None, f"{kind} is known")

@@ -1,4 +1,4 @@
-"""The way to an API server: what several threads read at once."""
+"""The connection to an API server: several threads read at once."""
 
 import ast
 import json
@@ -35,7 +35,7 @@ connection.close()
 
 
 def test_several_threads_read_the_first_of_a_kind(tmp_path):
-    """msgspec ended the server with SIGSEGV: at the start of a gang all workers ask for its secret."""
+    """At the start of a gang all workers read its secret: msgspec then ended the server with SIGSEGV."""
     told = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]}
     told |= {"current-context": "c"}
     told |= {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}

@@ -1,4 +1,4 @@
-"""The control plane itself: a node, a pod, a binding; and nothing of it outlives the tests that use it."""
+"""The control plane itself: a node, a pod, a binding; it does not outlive the tests that use it."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def test_one_of_its_own_is_as_new_whatever_was_made_there_before(planes):
 
 
 def test_what_an_api_server_keeps_of_itself_stays(planes):
-    """Without this key it panics at its next compaction, 5 minutes later: too long to wait for."""
+    """Without this key it panics at its next compaction, 5 minutes later: too late for this test to see."""
     key = {"key": word("compact_rev_key")}
     with planes.own() as plane:
         if "kvs" not in etcd(plane, "kv/range", key):

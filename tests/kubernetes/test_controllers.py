@@ -1,4 +1,4 @@
-"""Beside the real controllers of Jobs, garbage, namespaces and disruption budgets, on nodes of KWOK."""
+"""With the real controllers of Jobs, garbage, namespaces and disruption budgets, on nodes of KWOK."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def phases(stage):
 
 
 def pods(cluster, place=PLACE):
-    """Name and node of each."""
+    """Name -> node of each pod."""
     found = cluster.request("GET", f"{place}/pods")["items"]
     return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in found}
 
@@ -88,7 +88,7 @@ def test_a_job_whose_controller_makes_and_counts_its_pods(cluster, stage):
         "state": {"terminated": {"exitCode": 0}},
     }
     status = {"phase": "Succeeded", "containerStatuses": [ended]}
-    cluster.request("PATCH", f"{PLACE}/pods/{pod}/status", {"status": status})  # as its node would
+    cluster.request("PATCH", f"{PLACE}/pods/{pod}/status", {"status": status})  # as its node would set it
     until(lambda: cluster.get(f"{JOBS}/short")["status"].get("succeeded") == 1, "its controller counts it")
     until(lambda: phases(stage) == {"short": "Completed"}, "and Pliant says so")
 
@@ -128,7 +128,7 @@ def test_a_budget_that_its_controller_counts(cluster, stage):
         until(lambda: phases(stage)["b1"] == "Running", "one may go")
         assert len(before & alive(cluster)) == 1
     finally:
-        cluster.request("DELETE", f"{BUDGETS}/kept")  # else the server's end waits for its pods
+        cluster.request("DELETE", f"{BUDGETS}/kept")  # otherwise the server's end waits for its pods
 
 
 def test_the_end_of_a_server_names_the_budget_that_keeps_a_pod_and_what_to_type(cluster, stage):
@@ -159,13 +159,13 @@ def test_the_end_of_a_server_names_the_budget_that_keeps_a_pod_and_what_to_type(
 
 
 def alive(cluster):
-    """Pods with containers; that of one that has ended may wait until the controller has counted it."""
+    """Pods with live containers; an ended pod may stay until the controller has counted it."""
     found = cluster.request("GET", f"{PLACE}/pods")["items"]
     return {it["metadata"]["name"] for it in found if it["status"]["phase"] in ("Pending", "Running")}
 
 
 def refused(cluster):
-    """Evictions that the API server did not allow for a budget."""
+    """Evictions that the API server refused because of a budget."""
     lines = (cluster.folder / "audit.log").read_text().splitlines()
     asked = [json.loads(line) for line in lines if '"eviction"' in line]
     return [it for it in asked if it.get("responseStatus", {}).get("code") == 429]

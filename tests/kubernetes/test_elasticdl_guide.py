@@ -1,4 +1,4 @@
-"""ElasticDL's guide on a cluster, with its own kubectl commands and files, on nodes of its size."""
+"""ElasticDL's guide on a cluster: its own kubectl commands and files, on nodes of its size."""
 
 import os
 import re
@@ -41,7 +41,7 @@ SECOND = (
 
 @pytest.fixture
 def guide(planes, tmp_path):
-    """Three nodes of 4 cores and 15 GB, of which Kubernetes leaves 3.92 cores and 12.3 GiB to pods."""
+    """Three nodes of 4 cores and 15 GB; Kubernetes leaves 3.92 cores and 12.3 GiB of each to pods."""
     with planes.own() as plane:
         for number in range(3):
             plane.add_node(f"n{number}", cpu="3920m", memory="12595Mi")
@@ -109,7 +109,7 @@ def test_the_guide_as_it_is_typed(guide):
 
 
 def end(plane, name):
-    """Play the end of what runs in a pod. One that was replaced meanwhile has nothing to end."""
+    """Simulates the end of a pod's containers; does nothing if the pod was replaced meanwhile."""
     path = f"/api/v1/namespaces/default/pods/{name}"
     try:
         pod = plane.request("GET", path)

@@ -1,4 +1,4 @@
-"""Pods that others made and that ask for a part of a GPU, on a real API server; its webhook is played."""
+"""Pods of others that ask for a part of a GPU, on a real API server; the test plays the webhook."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ from tests.kubernetes.test_parts import PartsRig
 
 class FoundPartsRig(FoundRig, PartsRig):
     def dressed(self, name, **notes):
-        """One that was created with the webhook."""
+        """A pod as the webhook changes it."""
         notes = {key.replace("_", "-"): value for key, value in notes.items()}
         container = {"name": "train", "image": "forever", "resources": {"requests": {"cpu": "500m"}}}
         spec = {"schedulerName": self.name, "restartPolicy": "Never", "containers": [container]}
@@ -84,13 +84,13 @@ def test_it_shares_a_device_that_a_pod_of_ours_holds(rig):
 
 
 def check_a_lost_database(rig, both):
-    """What they have is told from the pods alone; of a device that nobody holds nothing is believed."""
+    """The pods alone tell what they have; without a pod that holds the device, they are not believed."""
     with closing(Connection(rig.plane.kubeconfig)) as connection:
         check_what_is_left(rig, both, connection.client)
 
 
 def check_what_is_left(rig, both, client):
-    names = rig.name, rig.name  # of the scheduler, of the server
+    names = rig.name, rig.name  # (scheduler, server)
     left = what_is_left(client, rig.name, "", frozenset(), "kube")
     assert left.cluster == rig.name and not left.attempts
     found = {row.id: [it for it, over in attempts if not over] for row, attempts in left.found}

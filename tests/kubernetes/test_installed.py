@@ -1,5 +1,5 @@
-"""The chart, installed: its servers run with its arguments, its secrets and the rights of its account
-alone, and the audit of the API server shows that they use every one of these rights.
+"""The installed chart: its servers run with its arguments, its secrets and only its account's rights,
+and the API server's audit log shows that they use every one of these rights.
 """
 
 import json
@@ -94,7 +94,7 @@ EVE = [
 
 
 def test_nobody_else_changes_what_it_writes_on_pods(installed):
-    """Not who may create and change pods and their status, nor with a binding; the server may."""
+    """Refused even to those who may create, bind and change pods and their status; the server may."""
     plane, pods = installed.plane, "/api/v1/namespaces/default/pods"
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eve"}
@@ -150,7 +150,7 @@ def test_nobody_else_changes_what_it_writes_on_pods(installed):
     }
     assert patch(raised, who=ACCOUNT) == ""
 
-    # nor what it writes on objects
+    # nor its annotations of objects
     for kind in ("Department", "Project", "NodePool", "Workload"):
         body, its = {"apiVersion": "pliant.dev/v1alpha1", "kind": kind}, {"pliant/row": "1"}
         for who, name, notes in (
@@ -190,7 +190,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     installed.begin("pliant-0")
     installed.leads("pliant-0")
 
-    # what the server makes shows, and goes
+    # what the server makes appears as objects, and is removed
     typed("pliant department create d1 --quota 1")
     typed("pliant project create team-a --quota 1")
     typed("pliant project create gone --quota 0")
@@ -251,7 +251,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
             f"{name} is seen",
         )
 
-    # pods of others, and one that cannot be taken in
+    # pods of others, and one that cannot be accepted
     pods = "/api/v1/namespaces/runai-team-a/pods"
     limits = {"limits": {"nvidia.com/gpu": "9"}}
     owners = {}
@@ -278,7 +278,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
     for name in ("odd", "plugin", "upstream", *sorted(names)):
         until(lambda name=name: told(name), f"{name} is told why it waits")
 
-    # what only a race between two servers does
+    # requests that only a race between two servers makes
     connection = Connection(installed.kubeconfig)
     cluster = Cluster(connection.client, "another")
     body = {"metadata": {"name": "twice", "namespace": "runai-team-a"}}
@@ -298,7 +298,7 @@ def test_every_right_is_used_and_none_is_missing(installed):
 
 
 def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
-    """A process with the token of its account: it lists and follows the pods of its node, and tells what is
+    """A process with the token of its account lists and follows the pods of its node, and reports what is
     wrong with one."""
     plane, release = installed.plane, installed.release
     release.helm("upgrade", NAME, str(CHART), "--reuse-values", "--set=nodeAgent.enabled=true")
@@ -326,7 +326,7 @@ def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
             body["spec"] = {"nodeName": "n1", "containers": [container]}
             file = installed.stage.folder / "odd.json"
             file.write_text(json.dumps(body))
-            plane.kubectl(f"--as={ACCOUNT}", "create", "-f", str(file))  # others may not write that
+            plane.kubectl(f"--as={ACCOUNT}", "create", "-f", str(file))  # no other account may write that
 
             def told():
                 events = plane.request("GET", "/api/v1/namespaces/default/events")["items"]
@@ -343,10 +343,10 @@ def test_every_right_of_a_nodes_agent_is_used_and_none_is_missing(installed):
 
 
 BESIDE = {("", "pods/exec", "create"), ("", "pods/portforward", "create")}
-"""Asked of the authorizer beside `get` for a web socket; the audit has no line of its own for that."""
+"""The authorizer checks this beside `get` for a web socket; the audit log has no line of its own for it."""
 
 DOCTOR = {("authorization.k8s.io", "selfsubjectaccessreviews", "create")}
-"""What `pliant doctor --kube` asks besides; everybody may."""
+"""Further requests of `pliant doctor --kube`, which every account may make."""
 
 
 def verbs(used, resource):

@@ -1,5 +1,5 @@
-"""A Job with a part of a GPU on a real kubelet whose node has an agent: what its pods may have changes while
-they run. Nobody runs the controller of Jobs here: its pods are made by hand, as that makes them.
+"""A Job with a part of a GPU on a real kubelet whose node has an agent: its pods' limits change while they
+run. The controller of Jobs does not run here: the test makes its pods as that would.
 """
 
 import json
@@ -51,7 +51,7 @@ def test_a_jobs_pods_get_their_limits_from_the_agent(cluster, agent, stage):
     def shown(pod):
         words = [cluster.pieces / "kubectl", f"--kubeconfig={cluster.kubeconfig}", "-n", "runai-team-a"]
         done = subprocess.run([*words, "logs", pod], check=False, capture_output=True, text=True)
-        return done.stdout if done.returncode == 0 else ""  # else its container has not begun
+        return done.stdout if done.returncode == 0 else ""  # otherwise its container has not begun
 
     def limit(pod):
         return [

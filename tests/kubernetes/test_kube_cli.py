@@ -1,4 +1,4 @@
-"""A cluster as a user types it: lend, reclaim, kill the server, delete; the API server shows the truth."""
+"""A cluster used by the command line: lend, reclaim, kill the server, delete; checked in the API server."""
 
 import json
 import os
@@ -34,7 +34,7 @@ FOUND = {
 
 @pytest.fixture
 def cluster(planes):
-    """A cluster of its own: its server uses every node that there is."""
+    """A cluster for this test alone, as its server uses every node."""
     with planes.own("podgroups") as plane:
         plane.add_node(
             "n1", gpus=2, labels={"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
@@ -113,7 +113,7 @@ def test_two_projects_share_a_cluster(cluster, stage, tmp_path):
 
 
 def test_a_box_moves_to_a_cluster(cluster, stage, tmp_path):
-    """Its projects, quotas, users and history come along; what ran there does not, and its nodes are gone."""
+    """Projects, quotas, users and history move; running jobs do not, and the box's nodes are gone."""
 
     def typed(at, command):
         done = at.run(command)
@@ -152,7 +152,7 @@ def test_a_box_moves_to_a_cluster(cluster, stage, tmp_path):
 
 
 def test_workers_come_and_go(cluster, stage):
-    """An elastic job has as many pods as there is room for; those that stay are not touched."""
+    """An elastic job has as many pods as fit; a resize leaves the remaining pods alone."""
 
     def typed(command):
         done = stage.run(command)
@@ -187,7 +187,7 @@ def test_workers_come_and_go(cluster, stage):
 
 
 def test_gangs_that_kubectl_made(cluster, stage):
-    """Nothing of one is bound before all of it is there and fits."""
+    """No pod of a gang is bound before all its pods exist and fit."""
 
     def typed(command):
         done = stage.run(command)
@@ -251,7 +251,7 @@ def test_gangs_that_kubectl_made(cluster, stage):
 
 
 def test_parts_of_a_gpu(cluster, stage, tmp_path):
-    """Two halves on one GPU, a third one waits for room; the cluster sees one GPU as taken."""
+    """Two halves share one GPU, a third waits for room; the cluster counts one GPU as used."""
 
     def typed(command):
         done = stage.run(command)
@@ -269,7 +269,7 @@ def test_parts_of_a_gpu(cluster, stage, tmp_path):
         return {item["name"]: item for item in json.loads(typed("runai list -A -o json"))}
 
     def give(holder, gpu):
-        """What NVIDIA's device plugin would tell it."""
+        """Gives it devices, as NVIDIA's device plugin would."""
         line = f"stdout F devices=GPU-00000000-0000-0000-0000-00000000000{gpu}\n"
         (tmp_path / holder).write_text(f"2026-11-27T07:00:00.000000000Z {line}")
         body = {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Logs", "metadata": {"name": holder}}
@@ -277,7 +277,7 @@ def test_parts_of_a_gpu(cluster, stage, tmp_path):
         cluster.request("POST", "/apis/kwok.x-k8s.io/v1alpha1/namespaces/default/logs", body)
 
     def limits():
-        """MiB by name of the pod's workload."""
+        """Name of the pod's workload -> its limit in MiB."""
         found = {}
         for pod in pods("runai-team-a"):
             conf = parse(pod["metadata"]["annotations"]["pliant/gpu-conf"])
@@ -319,7 +319,7 @@ def test_parts_of_a_gpu(cluster, stage, tmp_path):
 
 
 def test_a_pod_of_a_project_that_is_not_there(cluster, stage):
-    """It is told what to type, the others run, and it runs once that was typed."""
+    """It shows what to type, other pods run, and it runs once that is typed."""
 
     def typed(command):
         done = stage.run(command)
@@ -414,7 +414,7 @@ def test_an_api_server_of_another_version(plane, stage, tmp_path, minor, good):
 
 
 def test_a_node_that_says_nothing_of_its_gpus(stage, planes):
-    """Whole ones are handed out, all of them. (Parts: test_parts.py)"""
+    """All its whole GPUs are handed out. (Parts: test_parts.py)"""
     with planes.own() as plane:
         plane.add_node("plain", gpus=2)
         for command in (

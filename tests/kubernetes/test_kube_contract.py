@@ -32,7 +32,7 @@ class TestContract(EngineContract):
 
 
 def test_a_pod_shows_what_its_workload_has_and_of_a_large_one_its_own_part(rig):
-    """Annotations may have 256 KiB: a pod with more would never start."""
+    """A pod with more than 256 KiB of annotations would never start."""
 
     def document(version, tasks):
         entries = [{"id": f"worker-{index}", "gpus": [f"node/gpu-{index}"]} for index in range(tasks)]
@@ -52,7 +52,7 @@ def test_a_pod_shows_what_its_workload_has_and_of_a_large_one_its_own_part(rig):
 
 
 def test_what_a_busy_api_server_refuses_is_tried_again(plane, tmp_path):
-    """A conflict is not taken for the end of a pod that is there: it would keep its finalizer for ever."""
+    """A conflict does not count as a pod's end: the pod would keep its finalizer for ever."""
     gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
     said = json.loads(plane.kubeconfig.read_text())
     said["clusters"][0]["cluster"]["server"] = gate.url
@@ -72,14 +72,14 @@ def test_what_a_busy_api_server_refuses_is_tried_again(plane, tmp_path):
         assert plane.get("/api/v1/namespaces/default/pods/kept")["metadata"]["finalizers"] == [FINALIZER]
         cluster.remove(pod)
         assert plane.get("/api/v1/namespaces/default/pods/kept") is None
-        cluster.release(pod)  # what is gone needs nothing
+        cluster.release(pod)  # the pod is gone: nothing to do
     finally:
         connection.close()
         gate.close()
 
 
 def test_a_pod_that_has_ended_goes_when_kubectl_deletes_it(rig):
-    """Its finalizer has kept it until its end was recorded; nothing else would take that away then."""
+    """Its finalizer keeps it until its end is recorded; only the server removes the finalizer."""
     rig.run(A, rig.exits(0))
     rig.finish(A)
     rig.until(lambda: rig.ends(A), "it has ended")
@@ -111,7 +111,7 @@ def nodes(rig):
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, when):
-    """The scheduler has taken it for lost: it would run beside its next attempt, on GPUs given to others."""
+    """The scheduler counts it as lost: it would run beside its next attempt, on GPUs given to others."""
     rig.seen = []
     sink, rig.engine._sink = rig.engine._sink, lambda fact: (rig.seen.append(fact), sink(fact))
     node = f"/api/v1/nodes/{rig.name}"
@@ -119,7 +119,7 @@ def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, wh
         rig.run(A, rig.stubborn())
     rig.plane.request("DELETE", node)
     rig.until(lambda: NodeLost(rig.name) in rig.seen, "the node is gone")
-    rig.seen.clear()  # what was told of it before, while the pod began
+    rig.seen.clear()  # earlier facts, while the pod began
     if when == "meanwhile":
         rig.start(A, rig.stubborn())
         assert rig.end(A).lost
@@ -130,7 +130,7 @@ def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, wh
         return
     rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is asked to end")
     told = [sum(gpu.foreign for gpu in node.gpus) for node in nodes(rig)]
-    free = told[0] == 0 or (set(told) != {1} and rig.alive(A))  # its grace may be over by now
+    free = told[0] == 0 or (set(told) != {1} and rig.alive(A))  # its grace period may be over by now
     assert not free, f"its GPU is not free as long as it lives: {rig.seen}"
     rig.destroy(A)
     assert rig.end(A).lost
@@ -139,7 +139,7 @@ def test_what_was_given_up_with_its_node_ends_though_the_node_comes_back(rig, wh
 
 @pytest.mark.parametrize("namespace", ["forget", "other"])
 def test_a_deleted_pod_that_nobody_knows_goes_whatever_its_namespace_is_called(rig, namespace):
-    """It was claimed by a server whose database is older now."""
+    """A server claimed it whose database was since restored to an older state."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
     rig.plane.add_namespace(namespace)
     metadata = {"name": "stray", "finalizers": [FINALIZER], "labels": {CLUSTER: rig.name}}
@@ -152,7 +152,7 @@ def test_a_deleted_pod_that_nobody_knows_goes_whatever_its_namespace_is_called(r
 
 @pytest.mark.parametrize("said", ["", "a", "a/b", "a/b/c", "a/b/1/2"])
 def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
-    """Whoever may create pods can write that: nobody else's pods may be lost from sight for it."""
+    """Any account that may create pods can write that: the server must not lose sight of other pods."""
     metadata = {"name": f"forged-{rig.name}", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
     with suppress(Answered):
         rig.plane.add_namespace("forged")
@@ -170,7 +170,7 @@ def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
 
 
 def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
-    """A gang of hundreds that ends would cost a request for each pod and each end."""
+    """Otherwise the end of a gang of hundreds would cost a request for each pod and each end."""
 
     def shown(attempt=A):
         return json.loads(rig.pod(attempt)["metadata"]["annotations"]["pliant/allocation"])
@@ -180,7 +180,7 @@ def test_a_pod_that_is_ending_is_not_told_what_others_lose(rig):
     rig.until(lambda: shown()["version"] == 2, "it is told")
     rig.stop(A, 60_000)
     rig.until(lambda: "deletionTimestamp" in rig.pod(A)["metadata"], "it is to end")
-    rig.run(B, rig.forever())  # seen by the same watch, so the end of the other was seen before
+    rig.run(B, rig.forever())  # the same watch shows it, and so has shown the other's end before
     rig.engine.allocation(A, {"version": 3, "epoch": 1, "tasks": []})
     rig.engine.allocation(B, {"version": 4, "epoch": 1, "tasks": []})
     rig.until(lambda: shown(B)["version"] == 4, "work goes on")
@@ -211,7 +211,7 @@ def test_what_a_node_cannot_give_is_told_and_given_later(rig):
     rig.drop()
     rig.facts.clear()
     rig.open()
-    fitted(rig, 3000, 2 * GIB)  # as the next server orders it again
+    fitted(rig, 3000, 2 * GIB)  # the next server repeats the order
     rig.until(lambda: denied(rig), "the next server is told too")
     rig.grant(A)
     rig.until(lambda: has(rig, 3000, 2 * GIB), "it has that")
@@ -232,7 +232,7 @@ def has(rig, cpu, memory):
 
 
 def test_a_pod_without_memory_of_its_own_gets_none(rig):
-    """That would change its class of service, which the API server refuses; its pod goes on as it is."""
+    """That would change its QoS class, which the API server refuses; its pod continues unchanged."""
     rig.run(A, rig.forever(), replace(rig.place(0), cpu=0, memory=0))
     fitted(rig, 1000, GIB)
     rig.until(lambda: denied(rig), "it is told")
@@ -287,7 +287,7 @@ def test_an_api_server_that_cannot_change_pods_is_named(plane, tmp_path):
 
 
 def test_a_disruption_budget_is_honoured(rig, monkeypatch):
-    """No controller computes how much it allows, so nothing that it selects is evicted."""
+    """No controller computes how many disruptions it allows, so no pod that it selects is evicted."""
     tries, evict = [], Cluster.evict
 
     def told(self, pod, grace):

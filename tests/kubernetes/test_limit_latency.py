@@ -1,7 +1,7 @@
-"""How long a changed limit takes until a running process has it, on a real kubelet with the simulated driver.
+"""Measures how soon a running process sees a changed limit, on a real kubelet with the simulated driver.
 
-Twenty changes of a pod's annotation, from the request until the process is told another size of its GPU; the
-server sleeps meanwhile, so that nothing else changes them. `-s` shows the figures.
+Twenty changes of a pod's annotation, from the request until the process sees another size of its GPU; the
+server is stopped meanwhile, so that nothing else changes them. `-s` shows the figures.
 """
 
 import json
@@ -19,14 +19,14 @@ from tests.kubernetes.control_plane import until
 from tests.kubernetes.test_node_agent import GIB, JOBS, REST, SUBMIT, agent, cluster, typed
 
 __all__ = ["agent", "cluster", "typed"]
-CHANGES, ASKS = 20, 0.02  # s between two questions of the process
+CHANGES, ASKS = 20, 0.02  # s between two queries of the process
 PROBE = f"""\
 ops=$(i=0; while [ $i -lt 6000 ]; do printf "ready total "; i=$((i+1)); done)
 (while :; do echo; sleep {ASKS}; done) | /bin/probe soname init ctx total $ops"""
 
 
 def told(cluster, name):
-    """(second, bytes) of each time that the process asked how large its GPU is."""
+    """(time in seconds, bytes) of each query of the process for its GPU's size."""
     words = [cluster.pieces / "kubectl", f"--kubeconfig={cluster.kubeconfig}", "-n", "runai-team-a"]
     done = subprocess.run([*words, "logs", "--timestamps", name], check=False, capture_output=True, text=True)
     assert done.returncode == 0 or "waiting to start" in done.stderr, done.stderr
@@ -35,7 +35,7 @@ def told(cluster, name):
 
 
 def changed(cluster, path, name):
-    """Seconds that each change took."""
+    """The seconds that each change took."""
     for number in range(CHANGES):
         before = cluster.request("GET", path)["metadata"]["annotations"]["pliant/gpu-conf"]
         size = (8 if number % 2 == 0 else 12) * GIB

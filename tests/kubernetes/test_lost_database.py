@@ -1,4 +1,4 @@
-"""The server's database is lost: another takes in what runs, from what is on pods and custom resources."""
+"""The server's database is lost: a new one takes over the running work from pods and custom resources."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.kubernetes.test_resources import CRDS
 
 TEAM_A = "/api/v1/namespaces/runai-team-a/pods"
 OBJECTS = "namespaces/runai-team-a/workloads"
-ENDING = ("short", "brief")  # jobs that end while no server is there
+ENDING = ("short", "brief")  # jobs that end while no server runs
 FINALIZERS = {"metadata": {"finalizers": None}}
 
 
@@ -42,7 +42,7 @@ def pid_of(stage):
 
 
 def lose(stage):
-    """The server by SIGKILL, and all that it had on its disk."""
+    """Kills the server with SIGKILL and removes all its files."""
     pid = pid_of(stage)
     os.kill(pid, signal.SIGKILL)
     until(lambda: not os.path.exists(f"/proc/{pid}"), "the server is gone")
@@ -50,7 +50,7 @@ def lose(stage):
 
 
 def pods(cluster):
-    """Names and uids of those of team-a that live."""
+    """Name -> uid of the live pods of team-a."""
     found = cluster.request("GET", TEAM_A)["items"]
     live = [it for it in found if it["status"]["phase"] in ("Pending", "Running")]
     return {
@@ -74,14 +74,14 @@ def shown(cluster, path, name):
 
 
 def row(cluster, path, name):
-    """What its object says of it."""
+    """The row in the annotation of its object."""
     said = shown(cluster, path, name)["metadata"].get("annotations", {}).get("pliant/row", "{}")
     return json.loads(json.loads(said).get("row", "{}"))
 
 
 def submit_all(cluster, stage):
-    """A job with a variable, one of two pods, a pod of others, one that is to end, and an object with a spec,
-    in team-a; jobs that wait there and in team-b; projects, a department and a node pool."""
+    """Submits, in team-a, a job with a variable, one of two pods, a pod of others, one that will end, and an
+    object with a spec; waiting jobs there and in team-b; projects, a department and a node pool."""
     stage.typed("pliant department create research --quota 4")
     stage.typed("pliant nodepool create fast --label kind=fast")
     stage.typed("pliant project create team-a --quota 3")
@@ -119,7 +119,7 @@ def submit_all(cluster, stage):
 
 
 def add_pod_of_a_job(cluster, spec):
-    """Its controller, which is not there, would make it so."""
+    """Adds a pod as the Job's controller, which does not run, would."""
     template = {"spec": {**spec, "restartPolicy": "Never"}}
     job = {"metadata": {"name": "batch"}, "spec": {"template": template, "completions": 2, "parallelism": 1}}
     uid = cluster.request("POST", "/apis/batch/v1/namespaces/runai-team-a/jobs", job)["metadata"]["uid"]
@@ -129,7 +129,7 @@ def add_pod_of_a_job(cluster, spec):
 
 
 def projects(stage):
-    """Quota and department of each."""
+    """Project -> its quota and department."""
     found = json.loads(stage.typed("pliant project list -o json"))
     return {it["name"]: (it["totalResources"]["gpuQuota"], it["parent"]["name"]) for it in found}
 
@@ -139,7 +139,7 @@ def allocated(cluster):
 
 
 def end(cluster, job):
-    """Its pod, while no server is there."""
+    """Ends its pod while no server runs."""
     (name,) = (it for it in pods(cluster) if it.startswith(f"{job}-"))
     ended = {"exitCode": 0, "reason": "Completed"}
     main = {"name": "main", "image": "forever", "imageID": "", "ready": False, "restartCount": 0}
@@ -179,7 +179,7 @@ def test_what_was_is_taken_in_again(cluster, stage):
 
     until(lambda: allocated(cluster) == "6", "what others made is in its project too")
 
-    # what was taken in is a job like any other: it ends, starts again with its variables, and goes
+    # an adopted job is like any other: it ends, starts again with its variables, and is deleted
     stage.typed("pliant suspend solo -p team-a")
     until(lambda: phases(stage)["solo"] == "Stopped", "it stops")
     stage.typed("pliant resume solo -p team-a")
@@ -199,7 +199,7 @@ def test_what_was_is_taken_in_again(cluster, stage):
     cluster.request("DELETE", f"{TEAM_A}/theirs?gracePeriodSeconds=0")
     until(lambda: "theirs" not in phases(stage), "it goes with its pod")
 
-    # a database that is there knows better than objects
+    # an existing database takes precedence over objects
     ghost = copied(shown(cluster, OBJECTS, "asleep"), "ghost")
     os.kill(pid_of(stage), signal.SIGKILL)
     cluster.request("POST", f"/apis/pliant.dev/v1alpha1/{OBJECTS}", ghost)
@@ -209,7 +209,7 @@ def test_what_was_is_taken_in_again(cluster, stage):
 
 
 def copied(body, name, namespace="runai-team-a"):
-    """As somebody would forge it."""
+    """A copy, as a user could forge it."""
     kept = {key: body["metadata"][key] for key in ("labels", "annotations")}
     kept["annotations"] = {
         key: each.replace(f'"name\\":\\"{body["metadata"]["name"]}', f'"name\\":\\"{name}')

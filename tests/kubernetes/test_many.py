@@ -1,4 +1,4 @@
-"""What a server asks of the API server for each of many pods, counted: it answers only so much a second."""
+"""Counts a server's requests for each of many pods: an API server answers a limited number a second."""
 
 import json
 import random
@@ -24,13 +24,13 @@ def stage(tmp_path):
 
 
 def still(gate):
-    """No pod was asked about since the last look."""
+    """True if there was no request since the last look."""
     before, gate.seen = getattr(gate, "seen", None), sum(gate.asked.values())
     return before == gate.seen
 
 
 def test_down_asks_once_for_each_task(stage, planes, tmp_path):
-    """That it ends. Those that we made are also told what they lose, and the cluster may forget them."""
+    """One request to end each task. Our own pods also get a final annotation and lose their finalizer."""
 
     def typed(command):
         done = stage.run(command)
@@ -66,7 +66,7 @@ def test_down_asks_once_for_each_task(stage, planes, tmp_path):
         gate.close()
         assert set(phases()) <= {"Succeeded", "Failed"}
     writes = {what: times for what, times in asked.items() if what[0] != "GET"}
-    tasks = FOUND + OURS  # one whose watch is more than 2 s late is asked again
+    tasks = FOUND + OURS  # a pod whose watch is more than 2 s late gets a second request
     assert tasks <= writes.pop(("POST", f"{PATH}/*/eviction")) <= tasks * 5 // 4, asked
     assert writes.pop(("PATCH", f"{PATH}/*"), 0) <= 3 * OURS, asked
     assert sum(writes.values()) <= 5, asked

@@ -1,4 +1,4 @@
-"""Open MPI in pods that really run: mpirun reaches the workers by the program that their pods run."""
+"""Open MPI in real pods: mpirun reaches the workers by the program that their pods run."""
 
 import json
 import re
@@ -27,12 +27,12 @@ assert mpi.MPI_Allreduce(ctypes.byref(mine), ctypes.byref(total), *how) == 0
 print("rank", rank.value, "sum", total.value, "in", socket.gethostname(), flush=True)
 mpi.MPI_Finalize()
 """
-"""Each rank says what all of them have together."""
+"""Each rank prints the sum over all ranks."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One node with two GPUs. Python and Open MPI are its own."""
+    """One node with two GPUs, with this machine's Python and Open MPI."""
     binaries = programs()
     if shutil.which("mpirun") is None:
         gap("no Open MPI", "apt install openmpi-bin")
@@ -98,7 +98,7 @@ def test_an_image_without_python_says_so(cluster, typed):
     submit(typed, "localhost/bare:1", "sh -c 'trap \"exit 0\" TERM; sleep 1000 & wait'")
     until(lambda: phase(typed) == "Failed", "it has failed")
     pods = cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
-    # The first worker that fails ends the job: the other one can be gone before it has said anything.
+    # The first worker that fails ends the job: the other one can end before it prints anything.
     failed = [it["metadata"]["name"] for it in pods if it["status"].get("phase") == "Failed"]
     assert failed
     for name in failed:

@@ -1,5 +1,5 @@
-"""A real kubelet under the API server: containers run, print, are entered, end with their codes; a part of a
-GPU is all the memory that those with one get."""
+"""A real kubelet under the API server: containers run, print, accept commands and end with their exit codes;
+a container with a part of a GPU gets no more of its memory."""
 
 import fcntl
 import json
@@ -64,7 +64,7 @@ def stage(cluster, tmp_path):
 
 @pytest.fixture
 def typed(cluster, stage, request):
-    """By indirect parametrization: more words of `pliant up`."""
+    """Further words of `pliant up`, by indirect parametrization."""
 
     def typed(command, code=0):
         done = stage.run(command)
@@ -91,7 +91,7 @@ def phase(typed, name):
 
 
 def seen(typed, name):
-    """What the probes of a job found, in their order: bytes of the card, bytes that could be allocated."""
+    """The results of a job's probes, in order: bytes of the card, bytes that could be allocated."""
     lines = [line.split() for line in typed(f"runai logs {name} -p team-a").splitlines()]
     sizes = [int(words[2]) for words in lines if words[0] == "total"]
     taken = [int(words[2]) for words in lines if words[0].startswith("fill")]
@@ -99,7 +99,7 @@ def seen(typed, name):
 
 
 def at_a_terminal(stage, command, rows, columns):
-    """What is seen at one of that size."""
+    """What a terminal of that size shows."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     process = subprocess.Popen(
@@ -107,7 +107,7 @@ def at_a_terminal(stage, command, rows, columns):
     )
     os.close(theirs)
     said = b""
-    with suppress(OSError):  # nobody holds the other side any more
+    with suppress(OSError):  # the other side is closed
         while data := os.read(ours, 65536):
             said += data
     os.close(ours)
@@ -128,7 +128,7 @@ def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed, stage):
     for _ in range(20):  # containerd loses input that ends before the command reads: see HERALD
         assert typed(back) == "a\nb\n"
     assert "nope: not found" in typed("runai exec -i first -p team-a -- nope </dev/null", code=127)
-    size = "until busybox stty size | busybox grep 99; do sleep 0.1; done"  # it comes once the command runs
+    size = "until busybox stty size | busybox grep 99; do sleep 0.1; done"  # it arrives late
     assert "33 99" in at_a_terminal(stage, f"runai exec -it first -p team-a -- sh -c '{size}'", 33, 99)
     typed("runai exec first -p team-a -- sh -c ': > /tmp/end'")
     until(lambda: phase(typed, "first") == "Failed", "it has ended")
@@ -152,7 +152,7 @@ def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
     def holders():
         return cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
 
-    shown = "PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES"  # as NVIDIA's runtime shows that device alone
+    shown = "PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES"  # NVIDIA's runtime shows only that device
     probes = f"{shown} {PROBE}; env -i LD_LIBRARY_PATH=/drivers {shown} {PROBE}"
     script = f'trap "exit 0" TERM; {probes}; while :; do sleep 0.2; done'
     rest = "--cpu 0.1 -p team-a --command"  # the machine may have few cores
@@ -171,7 +171,7 @@ RANGE = {"limits": [{"type": "Container", "default": {"memory": "256Mi", "cpu": 
 
 
 def test_cores_and_memory_of_a_container_change_without_a_restart(cluster, typed):
-    """A limit that the namespace sets moves along; the control group of the container has it."""
+    """A limit set by the namespace changes with the request; the container's control group has it."""
     with suppress(Answered):  # another test may have had it
         cluster.add_namespace("runai-team-a")
     name = "/api/v1/namespaces/runai-team-a/limitranges"
@@ -213,7 +213,7 @@ REFUSED = (
 
 @pytest.mark.parametrize("typed", ["--tls"], indirect=True)
 def test_pods_that_others_make_get_a_part_of_a_gpu(cluster, typed, stage):
-    """Pliant's webhook gives them the library, and refuses what contradicts itself."""
+    """Pliant's webhook gives them the library, and refuses contradictory requests."""
 
     def make(name, notes, resources):
         metadata = {"name": name, "annotations": notes}
@@ -267,13 +267,13 @@ def test_pods_that_others_make_get_a_part_of_a_gpu(cluster, typed, stage):
 WAITS = "go() { until [ -e /tmp/$1 ]; do sleep 0.1; done; echo; }; (go first; go second; go third)"
 
 ENDS = 'trap "exit 0" TERM;'
-"""A container's first process ignores what it does not handle, and is killed after 30 s."""
+"""A container's first process ignores unhandled signals: it would be killed after 30 s."""
 SUBMIT = "runai training standard submit -i localhost/job:1"
 OPS = "soname init ctx total ready total fill:alloc:64M ready total free fill:alloc:64M ready"
 
 
 def test_memory_is_lent_to_a_running_program_and_taken_back(cluster, typed):
-    """One process sees its limit rise and fall; who comes starts once it has given back."""
+    """One process sees its limit rise and fall; a new pod starts once that process has given memory back."""
 
     def went_on(name, ops, numbers):
         typed(f"runai exec lender -p team-a -- sh -c ': > /tmp/{name}'")
@@ -304,14 +304,14 @@ def test_memory_is_lent_to_a_running_program_and_taken_back(cluster, typed):
 
 
 ECHO = "read size; busybox head -c $size | busybox tr a-z A-Z"
-"""Of a program that everybody may connect to: it gives so many bytes back, in capitals, and ends."""
+"""A program to which every client can connect: it returns so many bytes in capitals, and ends."""
 
 
 FORWARDING = r"Forwarding from 127.0.0.1:(\d+) -> (\d+)\n"
 
 
 def talk(port, said):
-    """All that the program answers, once it is reached, until it has no more to say."""
+    """Everything that the program answers, once it is reached, until it closes."""
 
     def answer():
         try:
@@ -325,7 +325,7 @@ def talk(port, said):
 
 
 def test_a_port_of_a_job_is_forwarded_through_the_cluster(cluster, typed, stage):
-    """The pod has an address of its own, which nobody reaches but the kubelet."""
+    """Only the kubelet reaches the pod's address."""
     job = "-i localhost/job:1 -g 1 --cpu 0.1 -p team-a"
     serves = f"{ENDS} busybox nc -ll -p 8888 -e sh -c {shlex.quote(ECHO)} & wait $!"
     words = shlex.join(["sh", "-c", serves])

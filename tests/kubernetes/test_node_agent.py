@@ -1,5 +1,5 @@
-"""The agent of a node as a pod of the chart, with its account's token, on a real kubelet: limits reach
-running programs through a folder of the node, and what pods use is told."""
+"""A node's agent as a pod of the chart, with its account's token, on a real kubelet: limits reach running
+programs through a folder of the node, and the agent reports what pods use."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ OPS = "soname init ctx total ready total fill:alloc:64M ready total free fill:al
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One node with one simulated GPU of 16 GiB; Python and this repository are the node's own."""
+    """One node with one simulated GPU of 16 GiB, which lends Python and this repository to containers."""
     programs()
     base = tmp_path_factory.mktemp("agent")
     probe = compile_c(base / "probe", PROBES / "probe.c", "-ldl")
@@ -64,7 +64,7 @@ def cluster(tmp_path_factory):
 
 
 class Agent:
-    """Pods as the DaemonSet of the chart would make them: nobody runs its controller here."""
+    """Makes pods as the chart's DaemonSet would: its controller does not run here."""
 
     def __init__(self, plane):
         self.plane = plane
@@ -87,7 +87,7 @@ class Agent:
             (f"{rbac}/clusterroles", "ClusterRole"),
             (f"{rbac}/clusterrolebindings", "ClusterRoleBinding"),
         ):
-            if plane.get(f"{path}/pliant-node") is None:  # else another test has made all of it
+            if plane.get(f"{path}/pliant-node") is None:  # otherwise another test has made all of it
                 plane.request("POST", path, self.made[kind])
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         body["spec"] = {"expirationSeconds": 3600}
@@ -99,7 +99,7 @@ class Agent:
             plane.request("POST", f"{OWN}/secrets", {"metadata": {"name": "agent-account"}, "data": data})
 
     def begin(self, name, port=0):
-        """With the token that the admission would mount, on the node's network: no other reaches it."""
+        """Starts one on the node's network, the only one that reaches it, with the token of the admission."""
         template = json.loads(json.dumps(self.made["DaemonSet"]["spec"]["template"]))
         spec, (container,) = template["spec"], template["spec"]["containers"]
         host, _, door = self.plane.url.removeprefix("https://").partition(":")
@@ -138,13 +138,13 @@ class Agent:
         until(lambda: self.ready(name), f"{name} is ready")
 
     def kill(self, name):
-        """Its container ends at once."""
+        """Ends its container at once."""
         with suppress(Answered):
             self.plane.request("DELETE", f"{OWN}/pods/{name}?gracePeriodSeconds=1")
         until(lambda: self.plane.get(f"{OWN}/pods/{name}") is None, f"{name} is gone")
 
     def metrics(self):
-        """Values by name, and labels but those that are the same everywhere."""
+        """(name, workload) -> (value, the other labels but the node)."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
         found = {}
@@ -230,7 +230,7 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     until(lambda: agent.share("lender", "used_bytes") == 12 * GIB, "the agent sees it")
     assert agent.metrics()["node_agent_nvml", ""][0] == 1
 
-    # the pod cannot change its limit, and its ledger grows no further than a ledger is
+    # the pod cannot change its limit, and its ledger cannot grow beyond a ledger's size
     denied = "echo no > /etc/pliant/gpu.conf || rm /etc/pliant/gpu.conf || rm /run/pliant/ledger || echo kept"
     assert typed(f"runai exec lender -p team-a -- sh -c '({denied}) 2>/dev/null'").splitlines() == ["kept"]
     much = "busybox head -c 4000000 /dev/zero >> /run/pliant/ledger"
@@ -238,7 +238,7 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     until(lambda: told("GpuLedgerDamaged", "lender"), "that is an event of the pod")
     assert agent.share("lender", "used_bytes") == 12 * GIB
 
-    # another agent waits until the first one is killed; nothing is lost, what others left goes
+    # another agent waits until the first one is killed; nothing is lost, leftovers of others are removed
     agent.inside("agent-1", f"mkdir -p {FOLDER}/default_old/conf {FOLDER}/.new-default_x")
     agent.kill("agent-1")
     typed(f"{SUBMIT} needy --gpu-portion-request 0.5 {REST} sh -c '{STAYS}'")
@@ -254,7 +254,7 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     ]
     until(lambda: agent.share("lender", "used_bytes") == 12 * GIB, "it has seen what is in use")
 
-    # it uses more than its limit now; who comes waits, and after a while that is an event
+    # it uses more than its limit now; a new pod waits, and after a while there is an event
     assert agent.share("lender", "over_limit") == 1 and agent.share("lender", "limit_bytes") == 8 * GIB
     until(lambda: told("GpuShareOverLimit", "lender"), "it is reported", seconds=OVER_SECONDS + 60)
     assert "it uses 12Gi of GPU-0000" in told("GpuShareOverLimit", "lender")[0]
@@ -274,7 +274,7 @@ def test_limits_reach_running_programs_and_what_they_use_is_told(cluster, agent,
     until(lambda: "has not ended" in agent.log("agent-3"), "it waits")
     assert agent.ready("agent-2") and not agent.ready("agent-3")
 
-    # a broken annotation: the limits of before stay, until the server ends the pod
+    # a broken annotation: the earlier limits stay until the server ends the pod
     note = {"metadata": {"annotations": {"pliant/gpu-conf": "limit=all"}}}
     cluster.request("PATCH", f"{JOBS}/pods/{name}", note)
     broken = cluster.request("GET", f"{JOBS}/pods/{name}")["metadata"]["uid"]

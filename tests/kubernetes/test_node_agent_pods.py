@@ -1,4 +1,4 @@
-"""What an agent does about the pods of its node, as the watch tells of them; the folder is a real one."""
+"""What an agent does for the pods that its node's watch reports, in a real folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ POD = NodePod("team", "a", "uid-1", True, False, conf(), "team", "w")
 
 
 class Events:
-    """Of the API server: what was written."""
+    """Records the events written to the API server."""
 
     def __init__(self):
         self.said = []
@@ -103,7 +103,7 @@ def test_who_ends_right_after_its_annotation_was_broken_is_told_of(agent, events
 
 
 def test_a_folder_that_cannot_be_written_for_a_while(agent, folder, events):
-    (folder / ".new-team_a").touch()  # where a folder should be made
+    (folder / ".new-team_a").touch()  # in the place of a folder that it makes
     agent.listed([POD])
     agent.look(events)
     assert "its limits cannot be written to /run/pliant-fractions" in events.said[0][2]
@@ -113,6 +113,6 @@ def test_a_folder_that_cannot_be_written_for_a_while(agent, folder, events):
 
 
 def test_limits_of_pods_that_are_not_to_have_any(agent, folder):
-    """A pod without the annotation of a server, and one of somebody else."""
+    """A pod without a server's annotation, and one of another owner."""
     agent.listed([replace(POD, conf=""), replace(POD, uid="uid-2", ours=False, conf="")])
     assert names(folder) == []

@@ -1,4 +1,4 @@
-"""What the scheduler is told of nodes whose GPUs come and go, and of pods that take more than was given."""
+"""What the scheduler hears of nodes whose GPUs come and go, and of pods that use more than given."""
 
 import pytest
 from lightkube.resources.core_v1 import Node as KubeNode
@@ -66,8 +66,8 @@ def book():
 
 
 def test_devices_that_attempts_hold_stay_while_a_device_plugin_starts_again(book):
-    """The node tells of no GPUs for a while. What runs there goes on; nobody is stopped for devices that are
-    not there afterwards, which is what `foreign` says."""
+    """The node reports no GPUs for a while. Its attempts run on, and none is stopped for devices that stay
+    away, which are marked `foreign`."""
     book.place(A, 1)
     book.place(B, 3)
     book.node(0)
@@ -94,7 +94,7 @@ def test_a_device_that_stayed_for_an_attempt_goes_after_its_end(book):
 
 
 def test_what_a_webhook_adds_to_our_pods_is_not_given_to_others(book):
-    """A second container of a service mesh: its cores are taken, also by a pod that we made."""
+    """A service mesh adds a container: its cores count as used, even in a pod that we made."""
     book.place(A, 0, cpu=1000, memory=GIB)
     book.pod("plain", (1, 1), attempt=A)
     assert (book.last.cpu, book.last.memory) == (8000, 64 * GIB)

@@ -1,4 +1,4 @@
-"""An API server of Kubernetes 1.33, three minor versions older: labels of a binding are lost there."""
+"""An API server of Kubernetes 1.33, three minor versions older: it drops the labels of a binding."""
 
 import pytest
 

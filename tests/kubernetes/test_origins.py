@@ -1,4 +1,4 @@
-"""Pods that others made and that name us as their scheduler: told, started, taken away, left alone."""
+"""Pods of others that name us as their scheduler: reported, started, ended, left alone."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def rig(plane, tmp_path):
 
 
 class FoundRig(KubeRig):
-    """All facts are kept, those about found work too."""
+    """A rig that also keeps facts about found work."""
 
     def sink(self, fact):
         self.facts.append(fact)
@@ -90,7 +90,7 @@ class FoundRig(KubeRig):
         return {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": made}
 
     def fail_job(self, name):
-        """As its controller does after too many failures."""
+        """Fails a Job as its controller does after too many failures."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
         condition |= {
@@ -102,7 +102,7 @@ class FoundRig(KubeRig):
         self.plane.request("PATCH", path, {"status": {"conditions": conditions, "startTime": now}})
 
     def found(self):
-        """What was told last of each, in the order in which they were told first."""
+        """The last report of each workload, in the order of their first reports."""
         return {fact.workload.id: fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)}
 
     def told(self):
@@ -112,7 +112,7 @@ class FoundRig(KubeRig):
         return [fact.workload for fact in list(self.facts) if isinstance(fact, WorkGone)]
 
     def one(self, ready=1):
-        """The only workload, once so many of its pods can start."""
+        """Waits until so many pods of the only workload can start; returns the workload."""
 
         def complete():
             rows = list(self.found().values())
@@ -199,7 +199,7 @@ def test_pods_of_a_job_are_one_workload_each_pod_for_itself(rig):
 
 
 def test_a_job_that_has_given_up_is_told(rig):
-    """Its last pod changes before it says so, and none changes after."""
+    """Its last pod changes before the Job reports failure, and none afterwards."""
     rig.open()
     job = rig.add_job("train", parallelism=2)
     for name in ("train-a", "train-b"):
@@ -216,7 +216,7 @@ def test_a_job_that_has_given_up_is_told(rig):
 
 
 def test_pods_of_a_jobset_are_a_gang(rig):
-    """Of two kinds of pods, by what the JobSet says."""
+    """A gang of two kinds of pods, as the JobSet declares."""
     rig.open()
     kinds = [
         {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": 2}}}
@@ -239,7 +239,7 @@ LWS = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
 
 
 def add_mpi_job(rig, name="mpi", workers=2, **more):
-    """As the MPI operator makes it: workers of its own, the launcher by a Job."""
+    """Makes it as the MPI operator does: it owns the workers, a Job owns the launcher."""
     roles = {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}}
     owner = rig.add_owner(*MPI, name, {"mpiReplicaSpecs": roles, **more})
     for index in range(workers):
@@ -290,7 +290,7 @@ def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(rig):
     ],
 )
 def test_an_mpi_job_that_is_over_is_told(rig, condition, failure):
-    """Its operator deletes workers, of which none comes again."""
+    """Its operator deletes the workers and does not make new ones."""
     rig.open()
     add_mpi_job(rig)
     rig.one(ready=2)
@@ -332,7 +332,7 @@ def test_an_autoscaled_ray_cluster_starts_with_its_least_and_follows(rig):
 
 
 def test_a_ray_cluster_of_a_ray_job_is_the_workload(rig):
-    """Its owner's other pods are made only once it runs: it must not wait for them."""
+    """The other pods of its owner are made only once it runs: it must not wait for them."""
     rig.open()
     job = rig.add_owner("ray.io/v1", "RayJob", "job", {"rayClusterSpec": {}})
     owner = rig.add_owner(*RAY, "ray", {"headGroupSpec": {}}, owner=job)
@@ -349,7 +349,7 @@ def add_ray_pods(rig, owner, *, first=0, **groups):
 
 
 def test_each_replica_of_a_leader_worker_set_is_a_gang(rig):
-    """Of a leader and its workers, which come from a StatefulSet that the leader owns."""
+    """A gang of a leader and its workers, which a StatefulSet makes that the leader owns."""
     rig.open()
     owner = rig.add_owner(*LWS, "set", {"replicas": 2, "leaderWorkerTemplate": {"size": 3}})
     leaders = rig.add_stateful_set("set", 2, owner)
@@ -396,7 +396,7 @@ def test_a_leader_does_not_wait_for_workers_that_wait_for_it(rig):
 
 
 def test_a_group_that_is_made_anew_is_told_anew(rig):
-    """Its pods come from another StatefulSet then, and those of the old one are not counted."""
+    """Its pods then come from another StatefulSet; those of the old one do not count."""
     rig.open()
     owner = rig.add_owner(*LWS, "set", {"replicas": 1, "leaderWorkerTemplate": {"size": 2}})
     leaders = rig.add_stateful_set("set", 1, owner)
@@ -460,7 +460,7 @@ def add_to_group(rig, name, api=PLUGIN, **more):
 
 @pytest.mark.parametrize("api", [PLUGIN, UPSTREAM], ids=["plugins", "upstream"])
 def test_pods_of_a_pod_group_are_a_gang(rig, api):
-    """The oldest are its core; pods that ask for something else are another group."""
+    """The oldest pods are its core; pods with another request are another group."""
     rig.open()
     uid = add_pod_group(rig, api)
     add_to_group(rig, "driver", api, gpus=0)
@@ -504,7 +504,7 @@ def test_a_pod_group_without_pods_is_gone_and_can_be_used_again(rig):
 
 
 def test_a_pod_group_makes_a_gang_of_a_job(rig):
-    """What the Job makes in the place of a pod that failed is no task more, and its end is told."""
+    """The Job's replacement of a failed pod is no additional task, and its end is reported."""
     rig.open()
     uid = add_pod_group(rig, spec={"minMember": 2})
     job = rig.add_job("train", parallelism=2)
@@ -605,7 +605,7 @@ def test_a_reason_of_the_server_stands_on_the_pod(rig):
 
 
 def test_nothing_is_free_before_the_containers_are_gone(rig):
-    """A request to end is no end: a peer took it for one, and placed others on GPUs that were in use."""
+    """A request to end is not an end: a peer scheduler mistook it for one, and placed pods on GPUs in use."""
     rig.open()
     rig.add("alone", image="stubborn", grace=300)
     attempt = rig.begin(rig.one())
@@ -641,7 +641,7 @@ def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_a_binding_that_a_busy_api_server_refuses_is_tried_again(rig, owned):
-    """Or has carried out before it answered with an error: then the watch tells."""
+    """Also one that was carried out although its answer was an error: the watch then shows it."""
     gate = Gate(rig.plane.url, rig.plane.folder / "certificates", random.Random(3))
     said = json.loads(rig.plane.kubeconfig.read_text())
     said["clusters"][0]["cluster"]["server"] = gate.url
@@ -712,14 +712,14 @@ def test_no_two_projects_have_one_namespace():
 
 
 def define(plane, group, version, kind):
-    """As much of a custom resource as the API server needs to keep one."""
+    """Defines the minimum of a custom resource that the API server needs to store objects."""
     plural, loose = f"{kind.lower()}s", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": loose}}]
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
     kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    with suppress(Answered):  # another test has it already
+    with suppress(Answered):  # another test has defined it already
         plane.request("POST", kinds, {**body, "metadata": {"name": f"{plural}.{group}"}})
     told = f"/apis/{group}/{version}/namespaces/default/{plural}"
     until(lambda: plane.get(told) is not None, f"{kind}s are known")

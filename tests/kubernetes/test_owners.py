@@ -1,4 +1,4 @@
-"""The object of a workload owns what is made for it: with the real garbage collector, and in races."""
+"""A workload's object owns all that is made for it: with the real garbage collector, and in races."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PLACE = "namespaces/runai-team-a"
 GUIDE = ROOT / "docs" / "guide" / "kubernetes.md"
 
 
-# ---- one object, and who asks for it at the same time ----
+# ---- one object, requested by several threads at once ----
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def place(defined, request):
 
 @pytest.fixture
 def owners(defined):
-    """Makes one as a server of that name has it."""
+    """Makes one as in a server of that name."""
     connections = []
 
     def made(plane=defined, server="mine"):
@@ -187,7 +187,7 @@ def found(cluster, kinds, place=PLACE):
 
 
 def left(cluster):
-    """What there is of workloads, by kind and name."""
+    """The existing objects of workloads: (kind, name)."""
     kinds = ("pods", "services", "secrets")
     names = [f"{kind}/{it['metadata']['name']}" for kind in kinds for it in found(cluster, kind)]
     objects = cluster.request("GET", f"/apis/pliant.dev/v1alpha1/{PLACE}/workloads")["items"]
@@ -199,7 +199,7 @@ def workload(cluster, name):
 
 
 def owner(body):
-    """(kind, name, uid) of the one that it has."""
+    """(kind, name, uid) of its owner."""
     (one,) = body["metadata"]["ownerReferences"]
     assert one["controller"] and not one.get("blockOwnerDeletion")
     return one["kind"], one["name"], one["uid"]
@@ -214,7 +214,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     typed, kubectl = stage.typed, cluster.kubectl
     pair = "runai training pytorch submit {} --workers 1 -i forever -g 0 -e A=1 -p team-a -c -- sleep 9"
 
-    # pods, service and secrets have the owner that was made before them
+    # pods, service and secrets have an owner that was made before them
     for way in ((), ("--cascade=foreground",), ("--cascade=orphan",)):
         typed(pair.format("d1"))
         body = runs(cluster, "d1")
@@ -245,7 +245,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     kubectl("delete", "workloads.pliant.dev", "w1", "--namespace=runai-team-a", "--wait=true")
     assert left(cluster) == []
 
-    # a name that is used again at once is not taken for the one that goes
+    # a name that is reused at once is not mistaken for the workload that ends
     typed("runai submit again -i stubborn -g 2 -p team-a")
     first = runs(cluster, "again")
     kubectl("delete", "workloads.pliant.dev", "again", "--namespace=runai-team-a", "--wait=false")
@@ -263,7 +263,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     typed("runai delete again -p team-a")
     until(lambda: left(cluster) == [], "nothing is left")
 
-    # one that went while no server was there is made again, and its pods with it
+    # an object that was deleted while no server ran is made again, and its pods with it
     typed("runai submit kept -i forever -g 1 -p team-a")
     runs(cluster, "kept")
     end(stage)
@@ -281,7 +281,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     )
     runs(cluster, "kept")
 
-    # what others made is theirs: its object is made again, and owns nothing
+    # pods of others keep their owner: the object is made again, and owns nothing
     container = {"name": "main", "image": "forever"}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}
     body["spec"] = {"schedulerName": "pliant", "containers": [container]}
@@ -295,7 +295,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     assert "ownerReferences" not in cluster.get(f"/api/v1/{PLACE}/pods/bare")["metadata"]
     cluster.request("DELETE", f"/api/v1/{PLACE}/pods/bare?gracePeriodSeconds=0")
 
-    # an object of another server is left as it is
+    # another server's object is left alone
     metadata = {"name": "theirs", "labels": {"pliant/cluster": "another"}}
     body = {"apiVersion": "pliant.dev/v1alpha1", "kind": "Workload", "metadata": metadata}
     cluster.request("POST", f"/apis/pliant.dev/v1alpha1/{PLACE}/workloads", body)
@@ -312,7 +312,7 @@ def test_what_was_made_for_a_workload_goes_with_it_whoever_deletes_it(cluster, s
     until(lambda: len(found(cluster, "pods")) == 1, "its pod is gone")
     assert "status" not in workload(cluster, "theirs")
 
-    # a namespace that is deleted takes no workload with it
+    # the deletion of a namespace deletes no workload
     kubectl("delete", "namespace", "runai-team-a", "--wait=true")
     until(lambda: (workload(cluster, "kept") or {"metadata": {"uid": new}})["metadata"]["uid"] != new, "made")
     runs(cluster, "kept")
@@ -365,7 +365,7 @@ def test_the_guide_removes_all_of_it_when_the_server_is_gone(cluster, stage):
 
 
 def end(stage):
-    """Its server, without a word."""
+    """Kills its server with SIGKILL."""
     os.kill(int(json.loads((stage.state / "server.json").read_text())["pid"]), signal.SIGKILL)
 
 

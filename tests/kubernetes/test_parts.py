@@ -1,4 +1,4 @@
-"""Parts of a GPU on a real API server: a pod holds the device, those who share it are told their limit."""
+"""Parts of a GPU on a real API server: one pod holds the device, the pods that share it get their limits."""
 
 import uuid
 from contextlib import suppress
@@ -39,7 +39,7 @@ class PartsRig(KubeRig):
             self.says(gpu.uuid, f"devices={self.uuids[index]}")
 
     def says(self, device, line):
-        """What the pod prints that holds it, as KWOK plays it."""
+        """Sets what the pod that holds the device prints, by KWOK."""
         name = holder_name(self.name, device)
         file = self.folder / name
         file.write_text(f"2026-11-27T07:00:00.000000000Z stdout F {line}\n")
@@ -66,7 +66,7 @@ class PartsRig(KubeRig):
         return parse(self.pod(attempt)["metadata"]["annotations"][GPU_CONF]).grants[0].limit
 
     def holders(self):
-        """By device."""
+        """Device -> the pod that holds it."""
         found = {}
         for pod in self.plane.request("GET", HOLDERS)["items"]:
             if pod["metadata"].get("labels", {}).get("pliant/cluster") == self.name:
@@ -125,7 +125,7 @@ def test_two_parts_of_one_gpu(rig):
 
 
 def test_many_at_once_are_held_by_one_pod_for_each_gpu(rig):
-    """Eight threads start them; two pods for one device would be two GPUs taken."""
+    """Eight threads start them; two pods for one device would use two GPUs."""
     rig.open()
     attempts = [AttemptId(f"w-{index}", "worker-0", 1) for index in range(16)]
     for index, attempt in enumerate(attempts):
@@ -153,7 +153,7 @@ def test_the_device_is_given_back_after_the_last_part_and_only_then(rig):
 
 
 def test_a_whole_gpu_waits_until_it_is_not_held_any_more(rig):
-    """The node would refuse the pod otherwise: it still counts the device as used."""
+    """Otherwise the node would refuse the pod: it still counts the device as used."""
     rig.open()
     rig.start(A, rig.forever(), rig.part(0))
     rig.running(A)
@@ -197,7 +197,7 @@ def test_a_device_that_nobody_shares_any_more_is_given_back_by_the_next_server(r
 
 
 def test_who_loses_the_pod_that_holds_the_device_is_stopped(rig):
-    """The node may give the device to anybody from then on."""
+    """From then on the node may give the device to any pod."""
     rig.open()
     rig.start(A, rig.forever(), rig.part(0))
     rig.start(B, rig.forever(), rig.part(1))
@@ -257,7 +257,7 @@ def test_a_node_that_does_not_say_which_gpu_it_gave(rig):
 
 
 def begin_agent(rig, namespace, name):
-    """A pod that says that it is one and is ready; its path."""
+    """Makes a ready pod that claims to be an agent; returns its path."""
     with suppress(Answered):
         rig.plane.add_namespace(namespace)
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
@@ -279,7 +279,7 @@ def folders(pod):
 
 
 def test_an_agent_of_the_servers_namespace_writes_the_limits_of_its_node(rig):
-    """In another namespace anybody may say to be one."""
+    """In another namespace any user's pod may claim to be an agent."""
     rig.open()
     begin_agent(rig, f"runai-{rig.name}-x", "pretends")
     rig.start(A, rig.forever(), rig.part(0))
@@ -320,7 +320,7 @@ def test_a_pod_that_an_agent_keeps_is_not_ended_while_the_agent_is_away(rig, mon
 
 
 def test_memory_that_nobody_asked_for_is_lent_and_taken_back(rig, monkeypatch):
-    """On KWOK's nodes no command can be run: who does not tell what it uses is stopped first."""
+    """On KWOK's nodes no command can run: a pod that does not report its use is stopped first."""
     monkeypatch.setattr(lent, "BACK", 1.0)
     rig.open()
     device = rig.node.gpus[0].uuid

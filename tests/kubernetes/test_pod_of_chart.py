@@ -1,4 +1,4 @@
-"""The chart's server as a pod on a real kubelet, from an image that the steps of its Containerfile make."""
+"""The chart's server as a pod on a real kubelet, from an image built by the steps of its Containerfile."""
 
 import base64
 import json
@@ -49,28 +49,28 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def pliant_image(tmp_path_factory):
-    """As `python -m build --wheel` and `docker build -f deploy/image/Containerfile` make it."""
+    """The image, as `python -m build --wheel` and `docker build -f deploy/image/Containerfile` make it."""
     programs()
     base = tmp_path_factory.mktemp("image")
     (base / "dist").mkdir()
     wheel = built_once(tmp_path_factory)
     shutil.copy(wheel, base / "dist" / "pliant-0-py3-none-linux_x86_64.whl")
     env = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
-    env.pop("PIP_FIND_LINKS", None)  # a folder of this machine
+    env.pop("PIP_FIND_LINKS", None)  # it names a folder of this machine
     env["PIP_NO_COMPILE"] = "0"  # pip takes "false" for a yes: two servers start here, most modules never do
     settings = build(CONTAINERFILE, base, base / "root", env)
     return packed("localhost/pliant:1", base / "root", settings, base / "pliant.tar")
 
 
 class Chart:
-    """`helm template` of the chart, applied; what controllers make of it is made by hand: the deployment's
-    pod, with the token that the admission gives it, on the only node."""
+    """Applies `helm template` of the chart, and makes by hand what controllers would: the deployment's pod,
+    with the token that the admission gives it, on the only node."""
 
     def __init__(self, plane, folder, database):
         self.plane, self.folder = plane, folder
         (self.port,) = free_ports(1)
         host, _, port = plane.url.removeprefix("https://").partition(":")
-        # No proxy leads to the API server's service.
+        # No kube-proxy routes to the API server's service.
         env = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         values = {
             "image": {"repository": "localhost/pliant", "tag": "1"},
@@ -130,7 +130,7 @@ class Chart:
         return done.stdout + done.stderr
 
     def process(self):
-        """Of its server, as this machine numbers it."""
+        """The pid of its server on this machine."""
         word = f"--port={self.port}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended
@@ -143,7 +143,7 @@ class Chart:
         return self.plane.kubectl("-n", "pliant", "exec", "pliant-0", "--", "sh", "-c", script)
 
     def env(self):
-        """With which a person reaches it."""
+        """The environment in which a user reaches it."""
         found = (each for each in self.objects if each["kind"] == "Secret")
         secrets = {each["metadata"]["name"]: each["data"] for each in found}
         (self.folder / "ca.crt").write_bytes(decoded(secrets["pliant-tls"]["ca.crt"]))
@@ -191,7 +191,7 @@ def test_its_server_runs_in_a_pod_and_goes_on_after_a_restart(chart, tmp_path):
     until(chart.ready, "the pod is ready")
     assert "admin" in typed("pliant whoami").lower()
 
-    # as the chart says: no root, nothing writable but its volumes, no capability, no new rights
+    # as in the chart: no root, only its volumes writable, no capability, no new privileges
     assert chart.inside("id -u; id -g").split() == ["65532", "65532"]
     denied = "(touch /here || touch /usr/lib/pliant/here || touch /auth || touch /tls/tls.crt) 2>/dev/null"
     assert chart.inside(f"{denied} || touch /tmp/here && echo kept").split() == ["kept"]
@@ -206,7 +206,7 @@ def test_its_server_runs_in_a_pod_and_goes_on_after_a_restart(chart, tmp_path):
     until(lambda: phase() == {"stays": "Running"}, "a job runs")
     (job,) = chart.plane.request("GET", JOBS)["items"]
 
-    # killed, its container is started again with what it knew; the job does not notice
+    # after a kill its container starts again with its state; the job does not notice
     os.kill(chart.process(), signal.SIGKILL)
     until(lambda: [it["restartCount"] for it in chart.status()["containerStatuses"]] == [1], "it has ended")
     until(chart.ready, "the pod is ready again")

@@ -1,4 +1,4 @@
-"""What jobs in pods say of themselves is not trusted."""
+"""The server does not trust the reports of jobs in pods."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_what_the_library_writes_is_what_is_read(tmp_path):
 
 
 class Says:
-    """An engine in whose pods each command prints that, and its session."""
+    """An engine in whose pods each command prints that; also its session."""
 
     def __init__(self, text: str) -> None:
         self._pieces = [text.encode()]
@@ -48,7 +48,7 @@ class Says:
 
 
 class Talker:
-    """A command that goes on for ever."""
+    """A command that prints for ever."""
 
     def __init__(self) -> None:
         self.killed = False
@@ -71,7 +71,7 @@ def test_a_command_without_an_end_is_cut_off():
 
 
 def test_a_report_that_is_too_deep_ends_nothing():
-    """The thread that asks one pod after the other lives on."""
+    """The thread that polls the pods survives."""
     job = _Job()
     Reports(Says("[" * 60_000), None)._ask(job, [AttemptId("w", "worker-0", 1)])
     assert (job.turn, job.pause) == (1, 2 * PAUSE)

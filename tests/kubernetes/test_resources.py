@@ -1,4 +1,4 @@
-"""Custom resources as a user applies, edits and deletes them, with a whole server beside them."""
+"""Custom resources as a user applies, edits and deletes them, with a whole server."""
 
 import json
 import os
@@ -17,7 +17,7 @@ PATHS = {"Department": "departments", "Project": "projects", "NodePool": "nodepo
 
 
 class Applied:
-    """A cluster of its own, with a server that uses every node of it."""
+    """A cluster with a server that uses all its nodes."""
 
     def __init__(self, plane, stage) -> None:
         self.plane, self.stage = plane, stage
@@ -28,7 +28,7 @@ class Applied:
         return done.out
 
     def apply(self, kind, name, spec=None, namespace="default"):
-        """What kubectl says."""
+        """Applies it; returns what kubectl prints."""
         body = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}}
         body |= {} if spec is None else {"spec": spec}
         words = [str(self.plane.pieces / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
@@ -212,7 +212,7 @@ def test_bad_input_that_only_the_server_knows_is_a_condition_and_an_event(applie
     apply("Project", "good", quota(1))
     applied.accepted("Project", "good")
     apply("Department", "nowhere", quota(1))
-    applied.accepted("Project", "lost")  # tried again: its department is there now
+    applied.accepted("Project", "lost")  # the server retries: the department exists now
     events = plane.request("GET", "/api/v1/namespaces/default/events")["items"]
     told = {it["involvedObject"]["name"]: it["message"] for it in events}
     assert "There is no department 'nowhere'" in told["lost"] and "thousandths of a GPU" in told["fine"]
@@ -233,7 +233,7 @@ def test_a_quota_below_what_cannot_be_taken_is_refused_while_in_use(applied):
 
 
 def test_a_namespace_that_is_being_deleted(applied):
-    """Nobody runs the controller that would empty it, so it stays so until its finalizer is taken away."""
+    """The controller that would empty it does not run, so it stays until its finalizer is removed."""
     apply, plane = applied.apply, applied.plane
     apply("Project", "team-a", quota(1))
     apply("Project", "team-b", quota(1))
@@ -262,7 +262,7 @@ def test_a_namespace_that_is_being_deleted(applied):
 
 
 def test_two_servers_on_one_cluster_do_not_write_over_each_other(planes, tmp_path):
-    """Each has a project `default` of its own, and takes over what kubectl has applied of quotas."""
+    """Each has its own project `default`, and takes over the quotas that kubectl applied."""
     stages = [Stage(tmp_path / name) for name in ("one", "two")]
     with planes.own("audit") as plane:
         plane.add_node("n1", gpus=2)

@@ -1,5 +1,5 @@
-"""Each right of the chart's role, taken away: what needs it is refused by the API server, the server says so,
-and `pliant doctor --kube` names that right and no other.
+"""Removes each right of the chart's role: the API server refuses what needs it, the server reports that, and
+`pliant doctor --kube` names that right and no other.
 """
 
 import shlex
@@ -26,7 +26,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAME}/leases"
 
 
 class Play:
-    """A server of the release, with rights that go and come back."""
+    """A server of the release, whose rights are removed and restored."""
 
     def __init__(self, installed):
         self.installed, self.plane = installed, installed.plane
@@ -43,7 +43,7 @@ class Play:
         self.server = self.installed.begin("pliant-0")
 
     def leads(self):
-        """The label on its pod may be that of the process before."""
+        """Waits until it leads: the label on its pod may be left from its earlier process."""
         until(lambda: self.run("pliant list").code == 0, f"it leads: {self.server.log}")
 
     def end(self):
@@ -51,7 +51,7 @@ class Play:
         self.server.process.wait(60)
 
     def tries(self, command):
-        """What it says counts as the product's word."""
+        """Tries a command; counts its output as the product's."""
         self.said += self.run(command).said
 
     def phase(self, name):
@@ -59,7 +59,7 @@ class Play:
         return body.get("status", {}).get("phase")
 
     def runs(self, more=""):
-        """A workload that runs."""
+        """Submits a workload and waits until it runs."""
         name = self.name()
         self.typed(f"{SUBMIT.format(name)} {more}")
         until(lambda: self.phase(name) == "Running", f"{name} runs")
@@ -67,7 +67,7 @@ class Play:
 
     @contextmanager
     def without(self, keys):
-        """The role without that, for as long as the block takes; all must be known to the API server."""
+        """Removes rights from the role within the block, and waits until the API server applies it."""
         rules = [
             {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
             for group, resource, verb in sorted(granted(self.rules) - set(keys))
@@ -90,7 +90,7 @@ class Play:
         return self.plane.request("POST", path, body)["status"]["allowed"]
 
     def doctor(self):
-        """Rights that `pliant doctor --kube` finds missing."""
+        """The rights that `pliant doctor --kube` reports missing."""
         findings = examine(self.connection.client)
         return {it.what for it in findings if not it.holds and it.what.startswith("right ")}
 
@@ -98,12 +98,12 @@ class Play:
         return [key for key, code, _ in self.installed.asked() if code == 403]
 
     def heard(self, since):
-        """All that the server has said since then: its log, answers, and why the last workload waits."""
+        """All that the server has reported since then: its log, answers, and why the last workload waits."""
         why = self.run(f"pliant why x{self.count} -p team-a").said
         return self.server.log.read_text()[since:] + self.said + why
 
 
-# ---- what needs which right: each begins with all rights, and goes on after a `yield` without one ----
+# ---- what needs which right: each begins with all rights, and continues after `yield` without one ----
 
 
 def submits(play, more=""):
@@ -177,7 +177,7 @@ def deletes_distributed(play):
 
 
 def foreign(play, name="", spec=None, **metadata):
-    """A pod of others that waits: it wants more than any node has."""
+    """A waiting pod of others: it asks for more than any node has."""
     name = name or play.name()
     yield
     add_pod(play.plane, PODS, name, MUCH, spec, **metadata)
@@ -209,7 +209,7 @@ def owned(version, kind, plural):
 
 
 def leader(play):
-    """Of a LeaderWorkerSet, whose pods a StatefulSet makes."""
+    """The leader of a LeaderWorkerSet, whose other pods a StatefulSet makes."""
     owner = add_owner(play.plane, *MADE[-1], {})
     template = {"metadata": {"labels": {"a": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     spec = {"serviceName": "a", "selector": {"matchLabels": {"a": "a"}}, "template": template}
@@ -221,7 +221,7 @@ def leader(play):
 
 
 def begins(play):
-    """Another process of the server; the next one that all is well with begins afterwards."""
+    """Starts another process of the server without a right, and a healthy one afterwards."""
     play.end()
     yield
     play.begin()
@@ -238,7 +238,7 @@ def begins_without_its_lease(play):
 
 
 def shows(kind, more=""):
-    """What the server makes is shown as an object."""
+    """The server shows what it makes as an object."""
 
     def made(play):
         name = play.name()
@@ -264,7 +264,7 @@ def hides(kind, more=""):
 
 
 def applied(kind, spec, where=""):
-    """What kubectl applies: the server keeps it with a finalizer."""
+    """An object that kubectl applies: the server puts a finalizer on it."""
 
     def made(play):
         name = play.name()
@@ -340,7 +340,7 @@ TOLD = {
     ("resource.k8s.io", "resourceclaims", "list"): "they may not be watched",
     **{("", f"pods/{part}", verb): SESSION for part in ("exec", "portforward") for verb in ("get", "create")},
 }
-"""Key, or verb -> what the server says, where those are not the words of the API server."""
+"""Key or verb -> the server's words, where it does not repeat the API server's."""
 
 
 def of(group, resource):
@@ -350,7 +350,7 @@ def of(group, resource):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_without_a_right_what_needs_it_is_refused_and_told(tmp_path):
-    """One after the other; on a fault all are tried before they are told."""
+    """Tries each right in turn, and reports all failures together."""
     wrong = []
     with a_release(tmp_path) as installed:
         play = Play(installed)

@@ -1,4 +1,4 @@
-"""What goes wrong with a cluster at night: what runs goes on, people are told why, and it ends well."""
+"""Faults of a cluster at night: running jobs continue, users see why others wait, and all recovers."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.kubernetes.control_plane import until
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
 
-SOON = 12.0  # seconds after the end of a fault
+SOON = 12.0  # seconds after a fault's end
 PODS = "/api/v1/namespaces/runai-team-a/pods"
 UNREACHABLE = 8  # exit code
 ALARM = {"memberID": "0", "alarm": "NOSPACE"}
@@ -26,7 +26,7 @@ FINALIZER = "example.com/theirs"
 
 
 class Night(Stage):
-    """A server of one cluster with one node of two GPUs, and the way to its API server."""
+    """A server of a cluster with one node of two GPUs, and the gate to its API server."""
 
     def open(self, plane, tmp_path):
         self.plane = plane
@@ -57,7 +57,7 @@ class Night(Stage):
         return self.typed(f"pliant why {name} -p team-a")
 
     def pods(self):
-        """Those that live."""
+        """The live pods."""
         found = self.plane.request("GET", PODS)["items"]
         return [it for it in found if it["status"]["phase"] in ("Pending", "Running")]
 
@@ -65,7 +65,7 @@ class Night(Stage):
         return {it["metadata"]["uid"] for it in self.pods()}
 
     def tell(self, job, status):
-        """As its node would."""
+        """Sets its status as its node would."""
         (pod,) = (it for it in self.pods() if it["metadata"]["name"].startswith(f"{job}-"))
         self.plane.request("PATCH", f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
 
@@ -95,7 +95,7 @@ def night(planes, tmp_path):
 
 
 def test_etcd_is_full(night):
-    """It reads, and writes nothing."""
+    """It answers reads and refuses writes."""
     night.submit("stays")
     night.submit("waits")
     night.runs("stays")
@@ -129,7 +129,7 @@ def test_an_api_server_that_refuses_everything(night):
     assert time.monotonic() - over < SOON
 
 
-@pytest.mark.long  # nearly all of it waits; below it is the same with shorter times, without a server
+@pytest.mark.long  # mostly waiting; the same is tested below without a server and with shorter times
 def test_an_api_server_that_takes_its_time(night):
     night.gate.delay = ways.CONNECT + 2
     night.submit("slow")
@@ -137,7 +137,7 @@ def test_an_api_server_that_takes_its_time(night):
 
 
 def test_a_device_plugin_that_starts_again(night):
-    """Its node has no GPUs for a while. Who runs goes on, and nobody is stopped for what is not there."""
+    """Its node has no GPUs for a while. Running jobs continue, and none is stopped for a missing device."""
     night.submit("keeps")
     night.runs("keeps")
     before = night.uids()
@@ -153,14 +153,14 @@ def test_a_device_plugin_that_starts_again(night):
 
 
 def test_a_resource_quota_that_is_used_up(night):
-    """Others may end: the job waits, says so, and asks no more often than it must."""
+    """Others may free it: the job waits, shows why, and the server does not retry too often."""
     night.submit("one")
     night.runs("one")
     place = "/api/v1/namespaces/runai-team-a/resourcequotas"
     hard = {"hard": {"pods": "1"}}
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": hard}
     night.plane.request("POST", place, body)
-    status = {**hard, "used": {"pods": "1"}}  # its controller would count that
+    status = {**hard, "used": {"pods": "1"}}  # as its controller would count
     night.plane.request("PATCH", f"{place}/q/status", {"status": status})
     night.typed("pliant cluster settings retry-base=1s")
     asked = night.gate.asked["POST", PODS]
@@ -218,7 +218,7 @@ PULL = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "regist
     ids=["evicted by its node", "rejected by its node", "out of memory", "no such image"],
 )
 def test_why_a_pod_has_ended(night, status, said, counts):
-    """What its node did to it is no failure of the job."""
+    """A node's action against the pod is no failure of the job."""
     night.submit("job")
     night.runs("job")
     night.tell("job", status)
@@ -252,7 +252,7 @@ def kill(night):
 
 
 def test_a_backup_is_restored_on_another_machine(night, tmp_path):
-    """Later servers have led since it was taken; its jobs are found as they run."""
+    """Later servers have led since the backup; it finds the running jobs."""
     night.submit("keeps")
     night.runs("keeps")
     night.typed(f"pliant backup {tmp_path}/backup.db")
@@ -290,7 +290,7 @@ def through_a_gate(rig):
 
 
 def test_who_takes_its_time_for_an_answer_does_what_is_asked(rig, monkeypatch):
-    """Each answer takes longer than a connection may."""
+    """Each answer takes longer than the limit for a connection."""
     assert ways.ANSWER > 3 * ways.CONNECT, "as told in the changelog: 35 s"
     monkeypatch.setattr(ways, "CONNECT", 0.4)
     gate = through_a_gate(rig)
@@ -307,7 +307,7 @@ def test_who_takes_its_time_for_an_answer_does_what_is_asked(rig, monkeypatch):
 
 
 def test_a_watch_that_says_nothing_more_is_given_up(rig, monkeypatch):
-    """As when a way is lost without a word: the connection never ends by itself."""
+    """As when the network silently fails: the connection never ends by itself."""
     monkeypatch.setattr(ways, "SILENCE", 2.0)
     gate = through_a_gate(rig)
     try:
@@ -323,7 +323,7 @@ def test_a_watch_that_says_nothing_more_is_given_up(rig, monkeypatch):
 
 
 def test_a_pod_that_somebody_elses_finalizer_keeps(rig):
-    """Its containers are gone, so its GPU is free; what is left of it is theirs."""
+    """Its containers are gone, so its GPU is free; the finalizer's owner removes the rest."""
     rig.open()
     rig.run(A, rig.forever())
     path = f"{rig.pods}/{rig.pod(A)['metadata']['name']}"
@@ -336,7 +336,7 @@ def test_a_pod_that_somebody_elses_finalizer_keeps(rig):
 
 
 def test_gpus_that_a_pod_has_by_a_claim_are_used(rig):
-    """A claim that another scheduler has allocated: where, its driver says."""
+    """A claim that another scheduler has allocated; its driver reports the devices."""
     rig.open()
     place = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
     exactly = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 2}
@@ -365,7 +365,7 @@ def foreign(rig):
 
 
 def test_what_others_add_to_our_pods_is_not_given_away(rig):
-    """A policy of theirs gives each of our pods a second container with two cores, as a service mesh does."""
+    """An admission policy adds a container with two cores to each of our pods, as a service mesh does."""
     kind = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     space = {"matchLabels": {"kubernetes.io/metadata.name": f"runai-{rig.name}"}}
     amount = 'Object.spec.containers.resources{requests: {"cpu": "2", "memory": "1Gi"}}'

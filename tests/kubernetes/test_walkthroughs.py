@@ -1,4 +1,4 @@
-"""Pages of docs/walkthroughs and ElasticDL's guide, typed as they are printed, on a cluster."""
+"""Runs pages of docs/walkthroughs and ElasticDL's guide as printed, on a cluster."""
 
 import json
 import re
@@ -24,7 +24,7 @@ IMAGES = {
     "python": ["python"],
     "ubuntu": ["sh"],
 }
-"""What the pages run, and the entry points of their images."""
+"""The images that the pages run -> their entry points."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def stage(tmp_path):
 
 
 def played(page, edition, stage, up, until_line=10**6):
-    """The page, on what `up` starts instead of simulated nodes."""
+    """Plays the page on the cluster instead of simulated nodes."""
     commands = parse((PAGES / f"{page}.md").read_text("utf-8"), edition)
     assert SIMULATED.match(commands[0].text)
     commands[0] = replace(commands[0], text=up)
@@ -55,7 +55,7 @@ def played(page, edition, stage, up, until_line=10**6):
     ],
 )
 def test_page(page, edition, nodes, stage, planes):
-    """KWOK plays the nodes: what the scheduler decides is the page's, and the pods are the API server's."""
+    """KWOK simulates the nodes: decisions are as on the page, the pods are in a real API server."""
     with planes.own() as plane:
         for number in range(nodes):
             plane.add_node(f"sim-{number}", gpus=2, labels={"nvidia.com/gpu.memory": "16384"})
@@ -63,7 +63,7 @@ def test_page(page, edition, nodes, stage, planes):
 
 
 def test_a_gang_starts_as_a_whole(stage, planes):
-    """The page of distributed training up to what the launcher prints: nothing runs on KWOK's nodes."""
+    """The page of distributed training up to the launcher's output: KWOK's nodes run nothing."""
     with planes.own() as plane:
         plane.add_node("sim-0", gpus=2)
         end = line_of("distributed", "$ runai logs dist")
@@ -75,7 +75,7 @@ def test_a_gang_starts_as_a_whole(stage, planes):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One node with two GPUs. Python, torch and this repository are its own: in an image they are 6 GB."""
+    """One node with two GPUs that lends Python, torch and this repository: an image of them has 6 GB."""
     programs()
     base = tmp_path_factory.mktemp("walk")
     path = f"PATH={Path(sys.executable).parent}:/bin"
@@ -107,7 +107,7 @@ def test_page_in_containers(page, edition, cluster, stage):
 
 
 def test_a_job_is_suspended_and_resumed(cluster, stage):
-    """Its page but for the last line: what a pod wrote to its own files is gone with it."""
+    """Its page without the last line: a pod's files are gone with the pod."""
     played("suspend-resume", "v1", stage, up(cluster), line_of("suspend-resume", "It continues from"))
 
 
@@ -123,7 +123,7 @@ echo rank $RANK heard $said on $(hostname); sleep 1000 & wait"""
 
 
 def test_pods_of_one_workload_find_one_another(cluster, stage):
-    """By the variables that PyTorch reads, over a network of pods, through a name of the cluster."""
+    """By PyTorch's variables, over a network of pods, through a name in the cluster's DNS."""
 
     def typed(command):
         done = stage.run(command)
@@ -173,7 +173,7 @@ while True:
 
 
 def test_a_job_tells_how_far_it_is(cluster, stage):
-    """Its library writes a file in the pod; no pod reaches the server. Another task of it says nothing."""
+    """Its library writes a file in the pod, as no pod reaches the server. Its other task reports nothing."""
 
     def typed(command):
         done = stage.run(command)

@@ -1,4 +1,4 @@
-"""The queue of what is to be done about pods: each key once for any number of requests, by one at a time."""
+"""The queue of work on pods: each key once for any number of requests, handled by one thread at a time."""
 
 import threading
 import time
@@ -62,7 +62,7 @@ def test_what_failed_is_due_at_once_when_its_hindrance_is_gone():
 
 
 def test_thousands_that_wait_cost_those_that_are_due_nothing():
-    """Processor time: a look through what waits for each of them took 40 times as long."""
+    """Measures processor time: a search through all waiting keys for each due one took 40 times as long."""
     done = []
     queue = WorkQueue(done.append, 8)
     for number in range(8000):
@@ -76,7 +76,7 @@ def test_thousands_that_wait_cost_those_that_are_due_nothing():
 
 
 def test_one_success_after_failures_makes_all_that_failed_due(monkeypatch):
-    """An API server that is back is asked at once, though each key alone would wait for longer."""
+    """After the API server is back, all keys are tried at once, though each alone would wait longer."""
     monkeypatch.setattr(work, "FIRST", 3600.0)
     monkeypatch.setattr(work, "LAST", 3600.0)
     done, back = [], threading.Event()
@@ -99,7 +99,7 @@ def test_one_success_after_failures_makes_all_that_failed_due(monkeypatch):
 
 
 def test_many_that_fail_are_tried_less_often(monkeypatch):
-    """Thousands together are no storm."""
+    """Thousands that fail together make no storm of requests."""
     monkeypatch.setattr(work, "FIRST", 10.0)
     monkeypatch.setattr(work, "LAST", 0.01)
     monkeypatch.setattr(work, "RATE", 20)

@@ -1,4 +1,4 @@
-"""A server that says what a test says, and an attempt's folder beside it."""
+"""A server with answers set by the test, and an attempt's folder beside it."""
 
 import json
 import socket
@@ -32,13 +32,13 @@ def entry(state: str, *gpus: str, deadline: int | None = None, task: str = "task
 
 
 class Scheduler:
-    """The routes of a job; `now` is its clock, in ms ahead of ours."""
+    """The routes of a job; `now` is its clock, `ahead_ms` ahead of ours."""
 
     def __init__(self, port: int = 0) -> None:
         self.changed = threading.Condition()
         self.document: dict[str, Any] | None = None
         self.ahead_ms = 0
-        self.slow_s = 0.0  # before a link is answered
+        self.slow_s = 0.0  # delay before it answers a link
         self.refusal: tuple[int, dict[str, str]] | None = None
         self.heard: list[tuple[str, Any]] = []
         outer = self
@@ -127,7 +127,7 @@ class Scheduler:
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    with socket.socket() as held:  # bound, not listening: the port is nobody else's while the server is gone
+    with socket.socket() as held:  # bound, not listening: keeps the port while the server is away
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         made = Scheduler(held.getsockname()[1])
@@ -137,7 +137,7 @@ def scheduler() -> Iterator[Scheduler]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As the local engine has it, below a state folder."""
+    """An attempt's folder as the local engine makes it, below a state folder."""
     path = tmp_path / "state" / "attempts" / "w-1" / "task-0" / "1"
     path.mkdir(parents=True)
     return path

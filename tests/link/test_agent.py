@@ -1,4 +1,4 @@
-"""What an agent does about what it hears, and who is turned away at the door of a job."""
+"""How an agent reacts to allocation documents, and which clients a job's master refuses."""
 
 import os
 import socket
@@ -23,11 +23,11 @@ from tests.link.conftest import ATTEMPT, A, B, entry, write
 
 
 class Source:
-    """Says what a test wants it to say."""
+    """A link with answers set by the test."""
 
     def __init__(self) -> None:
         self.held: Holding | None = None
-        self.told = 0  # times that somebody heard something new
+        self.told = 0  # how often `wait` returned something new
         self.acks: list[tuple[int, str, tuple[str, ...]]] = []
         self.reports: list[Mapping[str, Any]] = []
 
@@ -53,15 +53,15 @@ class Workers:
     def __init__(self) -> None:
         self.wanted: list[str] = []
         self.lives: list[str] = []
-        self.slow: set[str] = set()  # on these a worker stays
+        self.slow: set[str] = set()  # devices on which a worker does not leave
         self.left_ms: list[int | None] = []
         self.exits: list[Exit] = []
         self.state, self.error, self.away = "training", None, False
-        self.address = "127.0.0.1:1"  # of the master
+        self.address = "127.0.0.1:1"  # the master's
 
     def hold(self, devices: Sequence[str], *, left_ms: int | None = None) -> None:
         self.left_ms.append(left_ms)
-        self.wanted = list(devices)  # last: this is what tests wait for
+        self.wanted = list(devices)  # last, because tests wait for it
 
     def poll(self) -> list[Exit]:
         self.lives = [gpu for gpu in self.lives if gpu in self.wanted or gpu in self.slow]
@@ -148,7 +148,7 @@ def test_a_mortal_agent_ends_as_killed_when_its_worker_is(rig: Rig, asked: bool,
     if code is not None:
         assert rig.ends() == code
         assert rig.workers.wanted == [], "the other has left"
-    else:  # it had been asked to leave and did not in time
+    else:  # it was asked to leave and did not in time
         rig.stop.set()
         assert rig.ends() == 0
 
@@ -159,7 +159,7 @@ def test_without_worker_and_master_it_is_over(rig: Rig, monkeypatch: pytest.Monk
     monkeypatch.setattr("pliant.train.agent.service.AWAY_S", 0.1)
     until(lambda: rig.agent._status != {}, "it has heard of the job before")
     rig.workers.away = True
-    rig.workers.state = "over"  # in this double nobody is started then
+    rig.workers.state = "over"  # then this double starts no workers
     rig.workers.end(1)
     assert rig.ends() == 1
 
@@ -334,7 +334,7 @@ def test_its_place_in_the_job(folder: Path, more: dict[str, str], leads: bool, s
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_tasks_that_have_no_folder_in_common_share_a_word(folder: Path, tmp_path: Path, kept: bool) -> None:
-    """On a cluster. Without a folder that outlives the pod, what it writes is the pod's."""
+    """On a cluster. Without a folder that outlives the pod, it writes into the pod."""
     env = {
         "PLIANT_ATTEMPT": ATTEMPT,
         "PLIANT_ATTEMPT_DIR": str(folder),
@@ -352,7 +352,7 @@ def test_tasks_that_have_no_folder_in_common_share_a_word(folder: Path, tmp_path
 
 
 def test_the_master_of_several_machines_listens_for_all_of_them(tmp_path: Path) -> None:
-    """Its own name may be known to nobody yet; those who come are told it."""
+    """Its own name may not resolve yet; clients get it all the same."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     there = place(tmp_path, address=("nobody.knows.it.invalid", port), leads=True)
@@ -398,7 +398,7 @@ def test_outside_of_a_task_and_without_a_command_it_says_what_to_do(folder: Path
 
 
 def test_workers_are_started_one_per_device_and_the_agent_has_none(folder: Path) -> None:
-    """A command that ends at once without having trained: the job says so, nothing is left."""
+    """Here the command ends at once without training: the job says so."""
     write(folder, 1, entry("active", A, B))
     script = "import os; os.write(1, b' '.join((os.environb[b'PLIANT_TRAIN_DEVICE'], %s, b'.')))"
     script %= "os.environb[b'CUDA_VISIBLE_DEVICES']"

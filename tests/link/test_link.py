@@ -1,4 +1,4 @@
-"""The link between a job and its server: what it hears whatever happens to the server, what it says."""
+"""The link between a job and its server: what it hears and reports through all failures of the server."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_read_changes_nothing(folder: Path, text: str) -> 
     ("environment", "called"),
     [
         ({"NVIDIA_VISIBLE_DEVICES": f"{A},{B}"}, (A, B)),
-        ({"NVIDIA_VISIBLE_DEVICES": "void", "PLIANT_DEVICES": f"{A},{B}"}, (A, B)),  # of an agent without any
+        ({"NVIDIA_VISIBLE_DEVICES": "void", "PLIANT_DEVICES": f"{A},{B}"}, (A, B)),  # an agent without any
         ({"NVIDIA_VISIBLE_DEVICES": "all"}, ("0", "1")),
         ({}, ("0", "1")),
     ],

@@ -1,4 +1,4 @@
-"""Mail by a real SMTP server and POSTs to a real web server: what is told, once, and what is tried again."""
+"""Mail to a real SMTP server and POSTs to a real web server: what is sent once, and what is retried."""
 
 import http.server
 import json
@@ -65,7 +65,7 @@ class Clock:
 
 @pytest.fixture
 def told(stage):
-    """A sender over the inside of a server; it looks when a test says so."""
+    """A sender over a server's internals; it looks when a test calls it."""
 
     class Told:
         clock = Clock()
@@ -209,7 +209,7 @@ def test_names_cannot_forge_a_header_and_any_script_arrives(inbox):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate of its own for 127.0.0.1, trusted by nobody."""
+    """A self-signed certificate for 127.0.0.1, which no client trusts."""
     folder = tmp_path_factory.mktemp("tls")
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     words += ["-keyout", str(folder / "key"), "-out", str(folder / "cert"), "-subj", "/CN=localhost"]
@@ -359,7 +359,7 @@ def test_the_thread_looks_by_itself(stage: Stage, inbox, monkeypatch):
 
 
 def test_why_a_job_failed_is_for_its_owner(stage: Stage, inbox, told):
-    """The reason may name the command; who is told of all jobs may be a chat."""
+    """The reason may contain the command; a subscriber to all jobs may be a chat room."""
     set_server(stage, inbox)
     subscribe(stage, on=("failure",))
     subscribe(stage, "all@example.org", user="", on=("failure",))

@@ -1,7 +1,7 @@
-"""Random calendars of maintenance and reservations, and a referee that adds up what they come to by itself.
+"""Random calendars of maintenance and reservations, and a referee that checks them independently of the core.
 
-The referee looks at rows and plans only. A node holds what is booked if, for every set of projects that have
-booked GPUs of it, the devices that nobody else claims are as many as these projects have booked together.
+The referee looks at rows and plans only. A node satisfies its bookings if, for every set of projects with
+booked GPUs on it, at least as many devices as they booked together carry no claim of another project.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Calendar:
         assert before is not self.ticker.plans[-1]
 
     def _instants(self) -> list[int]:
-        """When something is due by itself: the end of work that keeps its word, and what bookings do."""
+        """Times of events without a user: a declared run time ends, a booking begins or ends, a wake-up."""
         t = self.ticker
         rows = [t.scene.workloads[task.workload] for task in t.scene.tasks.values()]
         ends = [
@@ -71,7 +71,7 @@ class Calendar:
         return ends + times + ([t.plans[-1].wake] if t.plans[-1].wake is not None else [])
 
     def _ends(self) -> None:
-        """Work whose maximum runtime is over ends, but for what overstays (its name says so)."""
+        """Ends the work whose maximum runtime is over, except jobs named `late...`, which overstay."""
         t = self.ticker
         for task in list(t.scene.tasks.values()):
             row = t.scene.workloads[task.workload]
@@ -170,7 +170,7 @@ class Calendar:
                 assert not self._fits(others | mine), f"{row.name} need not have gone"
             if decision.verb is Verb.EVICT and not now:
                 self.evicted += 1
-                # What is not preemptible is not placed where a later booking would be short.
+                # Non-preemptible work is not placed where a later booking would lack devices.
                 moves = row.preemptible and self._places(row, mine, others)
                 assert not moves, f"{row.name} could have moved"
             elif decision.verb is Verb.MOVE:
@@ -178,7 +178,7 @@ class Calendar:
         self._nothing_idle(plan, after)
 
     def _nothing_idle(self, plan: Plan, after: Claims) -> None:
-        """What waits and would be let go again at any time has no room now, unless a plan is under way."""
+        """Asserts that no preemptible workload waits beside room for it, unless a plan is under way."""
         t = self.ticker
         if not plan.empty or t.busy:
             return
@@ -192,7 +192,7 @@ class Calendar:
             assert not self._places(row, core, after), f"{row.name} waits beside idle GPUs"
 
     def _fits(self, claims: Claims) -> bool:
-        """True if so much can be claimed at the same time with nothing booked lacking."""
+        """True if these claims fit on the devices together and every booking still has its GPUs."""
         scene = self.ticker.scene
         devices: dict[str, int] = {}
         for claim in claims.values():
@@ -203,7 +203,7 @@ class Calendar:
         )
 
     def _places(self, row: Workload, keys: dict[tuple[str, str], object], others: Claims) -> bool:
-        """True if so many tasks of a workload have a place beside the others, tried one by one."""
+        """True if the tasks with these keys have places beside the other claims; tries every place."""
         if not keys:
             return True
         key, *rest = keys
@@ -232,7 +232,7 @@ def claims(scene: Scene) -> Claims:
 
 
 def active(scene: Scene, at: int, name: str, more: Booking | None = None) -> list[tuple[str, int]]:
-    """(project, GPUs) that are booked of a node at an instant."""
+    """(project, GPUs) of each booking of a node that is active at an instant."""
     rows = [*scene.bookings.values(), *([more] if more is not None else [])]
     return [
         (it.project, count)
@@ -244,7 +244,7 @@ def active(scene: Scene, at: int, name: str, more: Booking | None = None) -> lis
 
 
 def holds(scene: Scene, at: int, name: str, claims: Claims, more: Booking | None = None) -> bool:
-    """True if nothing that is booked of a node lacks, with these claims."""
+    """True if with these claims every booking of a node has its GPUs."""
     booked = active(scene, at, name, more)
     here = [(key, claim) for key, claim in claims.items() if claim.node == name]
     if any(not project for project, _ in booked):
@@ -252,7 +252,7 @@ def holds(scene: Scene, at: int, name: str, claims: Claims, more: Booking | None
     due: dict[str, int] = {}
     for project, count in booked:
         due[project] = due.get(project, 0) + count
-    users: dict[str, set[str]] = {}  # device -> projects; one that two of them share is of use to neither
+    users: dict[str, set[str]] = {}  # device -> projects; a device that two of them share counts for neither
     for key, claim in here:
         for share in claim.shares:
             users.setdefault(share.gpu, set()).add(scene.workloads[key[0]].project)
@@ -265,7 +265,7 @@ def holds(scene: Scene, at: int, name: str, claims: Claims, more: Booking | None
 
 
 def most(scene: Scene, now: int, wish: Booking, name: str) -> int:
-    """How many GPUs of a node such a booking can have at the most (maintenance: 1, if it can be)."""
+    """The most GPUs of a node that such a booking can have (maintenance: 1 if possible, else 0)."""
     size = len(scene.nodes[name].gpus)
     times = {wish.start, *(it.start for it in scene.bookings.values() if wish.start < it.start < wish.end)}
     for count in range(size if wish.project else 1, 0, -1):
@@ -277,7 +277,7 @@ def most(scene: Scene, now: int, wish: Booking, name: str) -> int:
 
 
 def _staying(scene: Scene, now: int, at: int) -> Claims:
-    """What is claimed by work that is not preemptible and does not say that it ends before."""
+    """Claims of non-preemptible work that has no declared end at or before the instant `at`."""
     found: Claims = {}
     for task in scene.tasks.values():
         row = scene.workloads[task.workload]

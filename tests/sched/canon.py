@@ -1,8 +1,8 @@
 """Writes down every decision of many seeded random worlds: `python -m tests.sched.canon OUT --worlds 1000`.
 
-Two versions of the core decide alike if the two files are equal byte for byte. A line is one plan: the world,
+Two versions of the core decide alike if their files are equal byte for byte. A line is one plan: the world,
 then who gets, loses or keeps which devices of which nodes, on whose behalf, in which order, and the code and
-the numbers of every reason. Texts are left out: they are for people, and may be said better.
+the numbers of every reason. Texts are left out: they are for people, and their wording may change.
 
 `--digests FILE` writes one short checksum for each world instead, which `test_canon.py` compares.
 """
@@ -33,14 +33,14 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"past_use": 500},
     {"search_steps": 40},
 )
-"""What each world in turn sets besides what it draws."""
+"""Settings of the worlds, in turn, on top of what each world draws."""
 
 DIGEST = 12
 """Hexadecimal digits that are kept of each checksum."""
 
 
 def drawn(seed: int) -> Scenario:
-    """A random world, and what befalls it."""
+    """A random world and its events."""
     found = scenario(Seeded(seed))
     return replace(found, settings=replace(found.settings, **SETTINGS[seed % len(SETTINGS)]))
 
@@ -97,7 +97,7 @@ ADDED = {
     "waiting-for-release": {"grace"},
     "min-runtime": {"level", "owner"},
 }
-"""What reasons have told besides since these decisions were first written down; nothing decides by it."""
+"""Numbers by reason that were added after these decisions were written down; no decision depends on them."""
 
 
 def _reason(reason: Reason) -> list[Any]:

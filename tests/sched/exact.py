@@ -1,8 +1,8 @@
-"""The least that may be taken, by an exact solver: what the search for victims is measured against.
+"""Finds the least loss with an exact solver, as the reference for the victim search.
 
-Rules are written down here once more, for worlds without limits, moves, minimum run times, cores and memory:
-the first action in order (shrink, reclaim, preempt) for which any set of victims is enough, and of all sets
-for it the one with the fewest workloads below their core, then the fewest GPUs lost, then the first in order.
+Restates the rules for worlds without limits, moves, minimum run times, cores and memory: the first action in
+order (shrink, reclaim, preempt) for which some set of victims suffices, and for it the set with the fewest
+workloads below their core, then the fewest GPUs lost, then the first in eviction order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTIONS = ("shrink", "reclaim", "preempt")
 
 @dataclass(frozen=True)
 class Loss:
-    """What victims lose: devices by workload, and who is left without its core."""
+    """What victims lose: devices by workload, and the workloads left without their core."""
 
     devices: dict[str, int]
     milli: dict[str, int]
@@ -38,7 +38,7 @@ class Loss:
 
 @dataclass
 class _Holder:
-    """One workload that runs, in the words of the solver."""
+    """One running workload as variables of the solver."""
 
     row: Workload
     tasks: list[Task]
@@ -81,9 +81,9 @@ class Exact:
         self.asks = sum(group.request.gpu * group.min for group in self.winner.groups)
 
     def best(self, within: dict[str, int] | None = None) -> tuple[str, Loss] | None:
-        """The first action with an answer, and the least of its answers; None if there is none.
+        """The first action with a solution, and its least loss; None if no action has one.
 
-        `within` bounds what each workload may lose, in devices: for asking whether less would do.
+        `within` bounds what each workload may lose, in devices: it tests whether a smaller loss suffices.
         """
         fixed = sum(
             task.claims.gpu
@@ -199,7 +199,7 @@ class Exact:
         return self.used[project] - self.lent[project] + self.asks <= self.bare[project].fair.gpu
 
     def _donors(self, model: cp_model.CpModel, holders: list[_Holder]) -> None:
-        """Who gives more than bonus is above its due, bonus left out, before the last thing that it gives."""
+        """A project that gives more than bonus is above its due, without bonus, before its last loss."""
         for pid in self.scene.projects:
             standing = self.bare[pid]
             due = (
@@ -210,7 +210,7 @@ class Exact:
             mine = [holder for holder in holders if holder.row.project == pid]
             lost = sum(holder.size * (holder.total - sum(holder.kept.values())) for holder in mine)
             lasts, sizes = [], []
-            deep = []  # who loses more than its bonus
+            deep = []  # true for a workload that loses more than its bonus
             for holder in mine:
                 beyond = model.new_bool_var(f"{holder.row.id} beyond")
                 gives = holder.total - sum(holder.kept.values())
@@ -225,7 +225,7 @@ class Exact:
                 model.add(size <= max(one, core) * last)
                 model.add(size <= one).only_enforce_if(
                     ~holder.gone
-                )  # a portion; or its core, after all above
+                )  # a portion, or the core after all portions
                 deep.append(beyond)
                 lasts.append(last)
                 sizes.append(size)
@@ -240,7 +240,7 @@ class Exact:
                 self._lasts(model, pid, left, mine, deep)
 
     def _still_lent(self, model: cp_model.CpModel, holder: _Holder) -> cp_model.LinearExprT:
-        """Milli-GPUs that it keeps as bonus: nobody's own."""
+        """Milli-GPUs that it keeps as bonus."""
         still = model.new_int_var(0, holder.bonus, f"{holder.row.id} still has bonus")
         model.add_max_equality(still, [0, holder.bonus - holder.lost])
         return holder.size * still
@@ -253,7 +253,7 @@ class Exact:
         mine: list[_Holder],
         deep: list[cp_model.IntVar],
     ) -> None:
-        """Nothing beyond bonus is taken that its project's quota has room for again."""
+        """Nothing beyond bonus is taken if its project's quota would have room for it again."""
         quota = self.bare[pid].deserved.gpu
         for holder, beyond in zip(mine, deep, strict=True):
             group = holder.row.groups[0]
@@ -263,7 +263,7 @@ class Exact:
             model.add(left + holder.size * smallest >= quota + 1).only_enforce_if(beyond)
 
     def _bounded(self, model: cp_model.CpModel, holders: list[_Holder]) -> None:
-        """A preemption lifts its project to no more than its fair share, or than what it had."""
+        """A preemption lifts its project to at most the larger of its fair share and what it had before."""
         project = self.winner.project
         before = self.used[project] - self.lent[project]
         most = max(before, self.lending[project].fair.gpu)
@@ -297,7 +297,7 @@ class Exact:
         return self.loss({wid: count for wid, count in devices.items() if count}, gone)
 
     def _ranked(self, model: cp_model.CpModel, holders: list[_Holder]) -> list[cp_model.IntVar]:
-        """What may be lost, one variable each, who goes first first."""
+        """One variable for each possible loss, in eviction order."""
         found = []
         for holder in holders:
             for step in (0, 1, 2):
@@ -318,7 +318,7 @@ class Exact:
         return (standing.rank, -(have // due if due else have), row.priority, -step, -row.serial)
 
     def loss(self, devices: dict[str, int], gone: frozenset[str]) -> Loss:
-        """What it costs that workloads lose so many devices each."""
+        """The price when workloads lose this many devices each."""
         holders = {row.id: self._holder(cp_model.CpModel(), row) for row in self.scene.workloads.values()}
         places = sorted(self.rank(holder.row, step) for holder in holders.values() for step in (0, 1, 2))
         order = 0
@@ -329,9 +329,9 @@ class Exact:
         return Loss(devices, {wid: n * holders[wid].size for wid, n in devices.items()}, gone, order)
 
     def of_plan(self, plan: Plan, kept: bool = False) -> tuple[str, Loss] | None:
-        """What a plan takes for the winner, and by which action; None if it takes nothing.
+        """The action by which a plan takes for the winner, and the loss; None if it takes nothing.
 
-        What found another place was taken all the same; with `kept` it is not lost.
+        A moved workload counts as lost; with `kept` it does not.
         """
         takes = [d for d in plan.decisions if d.beneficiary == self.winner.id]
         if not takes:

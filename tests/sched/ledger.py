@@ -1,4 +1,4 @@
-"""What the referee adds up from rows: claims per queue and pool, what a workload lacks and has as bonus."""
+"""Sums that the referee computes from rows: claims per queue and pool, missing tasks and bonus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 @dataclass
 class Books:
-    """Claims added up per (queue, pool): everything, and what is non-preemptible."""
+    """Claims added up per (queue, pool): `used` counts all, `fixed` the non-preemptible ones."""
 
     scene: Scene
     used: dict[Key, Resources] = field(default_factory=lambda: defaultdict(Resources))
@@ -56,7 +56,7 @@ class Books:
                 self.fixed[queue, pool] = self.fixed[queue, pool].plus(amount)
 
     def deserved(self, queue: str, pool: str) -> int:
-        """Milli-GPUs it may always have; UNLIMITED possible. A derived quota takes what the others leave."""
+        """Milli-GPUs it may always have, or UNLIMITED. A derived quota is what the other projects leave."""
         scene = self.scene
         if queue.endswith("/"):
             department = scene.departments[queue.rstrip("/")]
@@ -115,9 +115,9 @@ def claimed(tasks: Iterable[Task]) -> dict[str, int]:
 
 
 def wanted(workload: Workload, tasks: Sequence[Task]) -> int:
-    """Milli-GPUs it has without bonus: of groups by task count, of an elastic task by its request.
+    """Milli-GPUs it has without bonus: groups count up to `wanted` tasks, an elastic task up to its request.
 
-    If it has none: what it would have.
+    For a workload without claims: what it would have.
     """
     if workload.background:
         return 0
@@ -134,7 +134,7 @@ def wanted(workload: Workload, tasks: Sequence[Task]) -> int:
 
 
 def needy(scene: Scene, tasks: Mapping[Key, Task]) -> set[str]:
-    """Workloads that shall run and have not all that they asked for, bonus apart."""
+    """Workloads that should run and have less than they asked for; bonus does not count."""
     found = set()
     for workload in scene.workloads.values():
         if workload.desired is not Desired.RUNNING or workload.phase.final:

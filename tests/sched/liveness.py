@@ -1,4 +1,4 @@
-"""What must have come of it once the world is at rest: nothing useful stays undone, and nothing swings."""
+"""Checks of a world at rest: no possible placement is left undone, and plans stay empty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sched.ticker import Ticker
 
 
 def rests(t: Ticker) -> None:
-    """The plan stays empty on a world in which only time passes."""
+    """The plan stays empty while only time passes."""
     for later in (0, 1_000, 3_600_000):
         t.advance(later)
         plan = t.cycle()
@@ -22,7 +22,7 @@ def rests(t: Ticker) -> None:
 
 
 def works(t: Ticker) -> None:
-    """No pending core fits into what is idle or lent as bonus and is allowed to have it."""
+    """No pending core fits into idle or bonus GPUs that it is allowed to have."""
     bare = without_bonus(t.scene, t.scene.tasks)
     for workload in waiting(t.scene, bare, t.now):
         found = core_fit(t.scene, bare, workload)
@@ -30,7 +30,7 @@ def works(t: Ticker) -> None:
 
 
 def fills(t: Ticker) -> None:
-    """No background core waits while it fits into what is idle."""
+    """No background core waits while it fits into idle GPUs."""
     tasks = {key: replace(task, claims=task.claims or task.carries) for key, task in t.scene.tasks.items()}
     for workload in t.scene.workloads.values():
         mine = [task for task in tasks.values() if task.workload == workload.id]
@@ -41,8 +41,8 @@ def fills(t: Ticker) -> None:
 
 
 def entitled(t: Ticker) -> None:
-    """No pending core in quota waits while one workload beyond its project's quota stands in its way alone,
-    and none waits while one workload of its own project and of lower priority does."""
+    """No pending core in quota waits if evicting one workload beyond its project's quota would be enough,
+    and none waits if evicting one workload of its own project and of lower priority would be."""
     bare = without_bonus(t.scene, t.scene.tasks)
     books = Books.of(t.scene, bare.values())
     for workload in waiting(t.scene, bare, t.now):
@@ -65,7 +65,7 @@ def entitled(t: Ticker) -> None:
 def _no_more(
     bare: dict[Key, Task], books: Books, workload: Workload, victim: Workload, amount: Resources
 ) -> bool:
-    """True if in the victim's stead it makes no queue go further beyond its quota than that was already."""
+    """True if replacing the victim by it takes no queue further beyond its quota."""
     places = [task.claims for key, task in bare.items() if key[0] == victim.id and task.claims]
     grows = amount.gpu - sum(place.gpu for place in places)
     pool = books.pool(places[0].node)
@@ -77,7 +77,7 @@ def _no_more(
 
 
 def _single_victims(t: Ticker, bare: dict[Key, Task]) -> Iterator[tuple[Workload, dict[Key, Task]]]:
-    """Preemptible one-task workloads that run unprotected, and the tasks without what they claim."""
+    """Running preemptible one-task workloads past their minimum run time; the tasks without their claims."""
     for key, task in bare.items():
         victim = t.scene.workloads[task.workload]
         whole = len(victim.groups) == 1 == victim.groups[0].max
@@ -98,7 +98,7 @@ def _due(
     bare: dict[Key, Task],
     amount: Resources,
 ) -> bool:
-    """True if its queues stay within quota with it and the victim's, where they differ, are beyond theirs."""
+    """True if with it its queues stay within quota and the victim's, where they differ, exceed theirs."""
     if victim.project == workload.project or not amount.gpu:
         return False
     (key,) = [key for key, task in bare.items() if task.claims and not rest[key].claims]
@@ -112,7 +112,7 @@ def _due(
             return False
     for mine, other in zip(ours, theirs, strict=True):
         deserved = books.deserved(other, pool)
-        # What it holds above its core goes first, and may be all that goes.
+        # What it holds above its core goes first; this may already be enough.
         have = books.used[other, pool].gpu - _surplus(victim, bare)
         if mine != other and (deserved == UNLIMITED or have <= deserved):
             return False

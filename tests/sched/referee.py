@@ -1,7 +1,7 @@
-"""The rules of the house written down once more, apart from the core, to judge every plan by.
+"""The scheduling rules, restated independently of the core, against which every plan is judged.
 
 It looks at rows and plans only, never at the world's indexes. `judge` is called before a plan is carried out,
-`weigh` after it; both raise AssertionError naming the culprit.
+`weigh` after it; both raise an AssertionError that names the workload, task, device, node or queue.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def judge(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]], pla
 
 
 def weigh(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]]) -> None:
-    """What lives fits on what there is, added up from the orders that left and the ends that were seen."""
+    """Live attempts fit on their nodes; `occupied` is built from the orders sent and the ends seen."""
     devices: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     cpu: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def weigh(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]]) -> 
 
 
 def _rows(scene: Scene, plan: Plan) -> None:
-    """Each changed task once, and nothing is written that did not change."""
+    """A plan writes each changed task once and no unchanged task."""
     keys = [task.key for task in plan.tasks]
     assert len(keys) == len(set(keys)), f"a task is written twice: {keys}"
     for task in plan.tasks:
@@ -134,7 +134,7 @@ def _intents(
 
 
 def _places(scene: Scene, after: Mapping[Key, Task]) -> None:
-    """Claims have the shape of their request, lie where they may and fit on what there is."""
+    """Claims have the shape of their request, are on allowed nodes and fit on the devices and nodes."""
     portion: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     sums: dict[str, Resources] = defaultdict(Resources)
@@ -220,7 +220,7 @@ def _stands(scene: Scene, node: str) -> bool:
 
 
 def _quotas(scene: Scene, after: Mapping[Key, Task]) -> None:
-    """No limit and no non-preemptible quota is passed by a plan; what was beyond it before may only fall."""
+    """A plan exceeds no limit and no non-preemptible quota; what exceeded one before may only fall."""
     old, new = Books.of(scene, scene.tasks.values()), Books.of(scene, after.values())
     for (queue, pool), used in new.used.items():
         quota = new.quota(queue, pool)
@@ -240,7 +240,7 @@ def _quotas(scene: Scene, after: Mapping[Key, Task]) -> None:
 
 
 def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
-    """Every change has a decision with a reason, and the numbers it tells are true."""
+    """Every change has a decision with a reason, and the decision's numbers are true."""
     have = Counter(claimed(scene.tasks.values()))
     for decision in plan.decisions:
         assert decision.gpu_before == have[decision.workload], (
@@ -262,7 +262,7 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
     books = Books.of(scene, scene.tasks.values())
     only = next(pool.name for pool in scene.pools.values()) if len(scene.pools) == 1 else ""
     known = {task.workload for task in (*scene.tasks.values(), *after.values()) if task.claims}
-    # What is given and taken again in one plan does not tell in which pool, unless there is but one.
+    # If a plan gives and takes back the same thing, its pool is unknown unless there is only one.
     told = bool(only) or all(d.verb is not Verb.PLACE or d.workload in known for d in plan.decisions)
     for decision in plan.decisions:
         victim = scene.workloads[decision.workload]
@@ -315,7 +315,7 @@ def _protected(scene: Scene, victim: Workload, tasks: Iterable[Task], pool: str,
 def _over(
     books: Books, victim: Workload, winner: Workload, pool: str, bonus: int, decision: Decision
 ) -> None:
-    """At the first level where their queues differ, the victim's has more than its quota before it loses."""
+    """At the first level where their queues differ, the victim's exceeds its quota before the loss."""
     assert winner.project != victim.project, f"{decision} inside one project"
     ours, theirs = books.path(winner), books.path(victim)
     level = next(i for i in range(2) if ours[i] != theirs[i])
@@ -326,7 +326,7 @@ def _over(
 
 
 def _verdicts(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
-    """Whoever lacks something is told why, once."""
+    """Each workload that lacks something has exactly one verdict."""
     told = Counter(verdict.workload for verdict in plan.verdicts)
     assert not told or max(told.values()) == 1, f"told twice: {told}"
     for name in needy(scene, after):

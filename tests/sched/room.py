@@ -1,4 +1,4 @@
-"""What fits where, by trying everything: the referee's own answer to "could it have run?" in small worlds."""
+"""Finds what fits where by exhaustive search: the referee's own "could it have run?" for small worlds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sched.worlds import Scene, cost
 
 
 class Room:
-    """Free amounts per node and device; placing takes, `give` returns."""
+    """Free amounts per node and device; `take` claims a placement, `give` returns it."""
 
     def __init__(self, scene: Scene, tasks: Iterable[Task]) -> None:
         self.scene = scene
@@ -49,11 +49,11 @@ class Room:
         )
 
     def of(self, gpu: str) -> set[str]:
-        """Whose parts are there."""
+        """Owners of the parts on a device."""
         return {owner for owner, portion in self.owners[gpu].items() if portion}
 
     def places(self, request: Request, devices: int, node: Node) -> Iterator[Placement]:
-        """Essentially different ways to put it on this node: devices that are equally free count once."""
+        """Different ways to place it on this node; equally free devices count once."""
         seen = set()
         for chosen in combinations([gpu for gpu in node.gpus if self.portion[gpu.uuid] > 0], devices):
             shares: tuple[Share, ...] = tuple(cost(request, gpu) for gpu in chosen)
@@ -107,7 +107,7 @@ def may_have(books: Books, workload: Workload, pool: str, amount: Resources) -> 
 
 
 def core_fit(scene: Scene, tasks: Mapping[Key, Task], workload: Workload) -> Resources | None:
-    """What its missing core tasks would claim if they all fit at once beside what is claimed, else None."""
+    """What its missing core tasks would claim if they all fit beside the present claims, else None."""
     mine = [task for task in tasks.values() if task.workload == workload.id]
     wants: list[tuple[Request, int]] = []
     for group in workload.groups:
@@ -171,7 +171,7 @@ def without_bonus(scene: Scene, tasks: Mapping[Key, Task]) -> dict[Key, Task]:
 
 
 def waiting(scene: Scene, tasks: Mapping[Key, Task], now: int) -> list[Workload]:
-    """Workloads that shall run, have not their core, and are kept back by nothing but room.
+    """Workloads that should run, lack their core and are not in back-off, without background work.
 
     Background work comes last: see liveness.fills().
     """

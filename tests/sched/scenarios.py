@@ -1,6 +1,6 @@
-"""Random worlds and what befalls them, as text: a failing example prints as what a table test would say.
+"""Random worlds and their events, as text: a failing example prints in the form of a table test.
 
-`scenario(dice)` draws one; `play(scenario)` runs it to rest with the referee watching. Dice are either
+`scenario(dice)` draws one; `play(scenario)` plays it, and the referee judges each plan. Dice are either
 Hypothesis's (which shrinks) or a seeded generator's (for runs that are compared byte by byte).
 """
 
@@ -36,7 +36,7 @@ class Seeded:
 
 
 class Drawn:
-    """Dice that Hypothesis throws; it shrinks towards the low numbers."""
+    """Dice that Hypothesis draws; it shrinks towards low numbers."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -46,7 +46,7 @@ class Drawn:
 
 
 def pick(dice: Dice, choices: Sequence[T]) -> T:
-    """One of them; the first are the plainest."""
+    """One of the choices; the first are the simplest."""
     return choices[dice.number(0, len(choices) - 1)]
 
 
@@ -70,7 +70,7 @@ class Scenario:
 
 
 def scenario(dice: Dice, kinds: bool = False) -> Scenario:
-    """`kinds`: with semi-preemptible and background work among it."""
+    """Draws a scenario; `kinds` adds semi-preemptible and background work."""
     fast = chance(dice, 25)
     typed = chance(dice, 20)
     default = "default" + (":min=60" if chance(dice, 12) else "") + (":spread" if chance(dice, 15) else "")
@@ -96,7 +96,7 @@ def scenario(dice: Dice, kinds: bool = False) -> Scenario:
 
 
 def _holes(dice: Dice, names: Sequence[str], gpus: int, size: int) -> list[str]:
-    """Small jobs fill the machine, some end, and something larger asks for what they leave in pieces."""
+    """Small jobs fill the nodes, some end, and a larger one asks for the fragmented rest."""
     shape = pick(dice, ("g1", "g1 p25", "g0.5"))
     small = [f"submit j{i} {pick(dice, names)} {shape}" for i in range(min(gpus, 9))]
     ends = [f"finish {i}" for i in range(dice.number(0, 1), len(small), 2) if not chance(dice, 15)]
@@ -188,7 +188,7 @@ def _step(dice: Dice, jobs: int, projects: str) -> str:
 
 
 def happen(t: Ticker, step: str) -> None:
-    """One step of a scenario; what makes no sense now is left out."""
+    """Plays one step of a scenario; skips a step that makes no sense now."""
     kind, _, rest = step.partition(" ")
     if kind == "submit":
         t.submit(rest)
@@ -245,7 +245,7 @@ def begin(found: Scenario) -> Ticker:
 
 
 def play(found: Scenario) -> Ticker:
-    """All steps, without coming to rest at the end."""
+    """Plays all steps; does not settle at the end."""
     t = begin(found)
     for step in found.steps:
         happen(t, step)

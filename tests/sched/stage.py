@@ -1,4 +1,4 @@
-"""A cluster in a few lines: rows into a World, decide, and what engines would make of the plan.
+"""A cluster in a few lines: puts rows into a World, decides, and carries the plan out as engines would.
 
 Independent of the tables of worlds.py: stops end and starts run at once, between two cycles.
 """

@@ -1,4 +1,4 @@
-"""Which nodes work may use: labels, taints, how many tasks a node takes, and tasks that lie apart."""
+"""Which nodes work may use: labels, taints, a node's most tasks, and tasks that keep apart."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ TAINTS = [
     ("n1:1:taint=k.v/NoSchedule", "stands=k.w", ""),
     ("n1:1:taint=k.v/NoSchedule", "stands=k/NoExecute", ""),
     ("n1:1:taint=k.v/NoSchedule", "stands=/NoSchedule", "n1"),  # any key
-    ("n1:1:taint=k.v/NoSchedule", "stands=.v", ""),  # a value without its key is none
+    ("n1:1:taint=k.v/NoSchedule", "stands=.v", ""),  # a value without a key tolerates nothing
     ("n1:1:taint=k.v/NoSchedule,l.v/NoExecute", "stands=k", ""),
     ("n1:1:taint=k.v/NoSchedule,l.v/NoExecute", "stands=k,l", "n1"),
     ("n1:1:taint=k.v/PreferNoSchedule n2:1", "", "n2"),
@@ -180,15 +180,15 @@ APART = [
     ("n1:4", ["j a g1 x2 apart=kubernetes.io/hostname"], ["j Pending 0"]),
     ("n1:2:rack=a n2:2:rack=a n3:2:rack=b", ["j a g1 x2 apart=rack"], ["j Running 2 n1+n3"]),
     ("n1:2:rack=a n2:2:rack=a", ["j a g1 x2 apart=rack"], ["j Pending 0"]),
-    ("n1:2:rack=a n2:2", ["j a g1 x2 apart=rack"], ["j Pending 0"]),  # who knows in which rack n2 is
+    ("n1:2:rack=a n2:2", ["j a g1 x2 apart=rack"], ["j Pending 0"]),  # the rack of n2 is unknown
     ("n1:2:rack=a n2:2:rack=b", ["j a g1 x1-4 apart=rack"], ["j Running 2 n1+n2"]),
     ("n1:3 n2:3", ["j a g1 +worker g1 x2 apart=kubernetes.io/hostname"], ["j Running 3 n1+n2"]),
-    (  # only its own tasks keep away from one another
+    (  # only tasks of the same workload keep apart
         "n1:2 n2:2",
         ["x a g1 @n1", "j a g1 x2 apart=kubernetes.io/hostname"],
         ["x Running 1 n1", "j Running 2 n1+n2"],
     ),
-    (  # victims are sought where it may go
+    (  # victims are taken only on nodes that it may use
         "n1:2 n2:2",
         ["x a g2 @n1", "y a g1 p99 @n2", "j a g1 x2 p90 apart=kubernetes.io/hostname"],
         ["x Pending 0", "y Running 1 n2", "j Running 2 n1+n2"],
@@ -213,7 +213,7 @@ def test_tasks_that_lie_apart(nodes, jobs, rows):
 
 @pytest.mark.parametrize(("apart", "started"), [("", {"j"}), ("apart=rack", set())])
 def test_who_lies_apart_waits_until_the_other_has_left(apart, started):
-    """The first task still runs on n1 of the rack that the second is to have, on another device."""
+    """The first task still runs on n1, in the rack that the second was given, on another device."""
     scene = world("n1:2:rack=a n2:1:rack=b", "a=9", f"j a g1 x1-2 {apart} ~n1.0 >n1.1")
     plan = decide(scene.world(), NOW, Settings())
     assert {start.attempt.workload for start in plan.starts} == started

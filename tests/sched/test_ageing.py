@@ -38,7 +38,7 @@ def test_it_counts_all_stays_in_the_queue(more, ms):
         (50, 3, EACH_MINUTE, 53),
         (50, 60, EACH_MINUTE, 55),
         (97, 60, EACH_MINUTE, 99),  # 100 and more is never preempted
-        (100, 3, EACH_MINUTE, 103),  # who is above already stays above
+        (100, 3, EACH_MINUTE, 103),  # a priority already above stays
         (50, 60, Settings(), 50),
     ],
 )

@@ -1,4 +1,4 @@
-"""Background work: on what is idle, counted nowhere, the first to go."""
+"""Background work: runs on idle GPUs, counts against no quota, is evicted first."""
 
 import pytest
 
@@ -46,13 +46,13 @@ def test_it_goes_before_anything_else_is_lost():
 
 
 def test_it_goes_together_with_a_move():
-    """n1 has 1 + background, n2 has 1 and a hole: two GPUs come of both."""
+    """n1 has a job and a hole, n2 a job and background work: an eviction and a move free two GPUs."""
     t = settled("n1:2 n2:2", "a=4", "a1 a g1 @n1", "f1 a g1 bg @n2", "a2 a g1 @n2", "b1 a g2")
     assert t.running() == {"a1": 1, "a2": 1, "b1": 2}
 
 
 def test_planning_does_not_see_it():
-    """It makes no fair share smaller, and its project is as well served as if it were not there."""
+    """It lowers no fair share, and its project is served as if it did not run."""
     t = settled("n1:4", "a=0 b=0", "f1 a g2 bg @n1", *(f"a{i} a g1" for i in range(3)),
                 *(f"b{i} b g1" for i in range(3)))  # fmt: skip
     assert t.split() == {"a": 2, "b": 2} and "f1" not in t.running()

@@ -1,4 +1,4 @@
-"""A workload whose start keeps failing blocks nobody while it pauses, and holds nothing."""
+"""A workload in back-off blocks no other workload and holds nothing."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import NOW, world
 
 FAILING = [
-    # nodes, projects, the one that fails (first in every order), the others, who runs meanwhile
+    # nodes, projects, the failing workload (first in every order), the others, which of them run meanwhile
     ("n1:1", "a=1", "f a g1 p90", ["y a g1"], {"y"}),
     ("n1:2", "a=2", "f a g2 p90", ["y a g1", "z a g1"], {"y", "z"}),
     ("n1:1", "a=1", "f a g1 np p100", ["y a g1"], {"y"}),
@@ -71,7 +71,7 @@ def test_the_next_of_equal_tasks_goes_before_the_one_that_pauses():
 
 
 def test_who_pauses_is_not_hastened():
-    """It could start on n2 at once if it might start at all."""
+    """It could start on n2 at once if it were not in back-off."""
     t = paused("v a g2 ~n1", "j a g1 >n1.0", task=("j", "main-0"))
     t.cycle()
     assert t.scene.tasks["j", "main-0"].claims.node == "n1"

@@ -1,4 +1,4 @@
-"""Bookings: what is booked is there when it begins, and what is in the way moves, shrinks, or stops last."""
+"""Bookings: the GPUs are free when a booking begins; work in the way moves, shrinks, or at last stops."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def played(nodes, projects, *jobs, bookings, wait=0):
     return t
 
 
-# A machine of four, two of which are booked for b from the tenth to the twentieth minute.
+# A node of four GPUs, two of which are booked for b from the tenth to the twentieth minute.
 LATER = "vip b 600-1200 n1*2"
 
 BEFORE = [
@@ -92,9 +92,9 @@ BEGINS = [
     ("n1:4", ["s a g2 bg @n1", "u a g2 p10 @n1"], ["s Pending 0", "u Running 2 n1"]),
     ("n1:4", ["s b g2 @n1", "u a g2 @n1"], ["s Running 2 n1", "u Running 2 n1"]),  # its own work is in it
     ("n1:4", ["s a g1 x2-4 @n1,n1,n1,n1"], ["s Running 2 n1"]),  # tasks above its core
-    ("n1:4 n2:2", ["s a g1 x4 @n1,n1,n1,n1"], ["s Running 4 n1+n2"]),  # so much of a gang as must
+    ("n1:4 n2:2", ["s a g1 x4 @n1,n1,n1,n1"], ["s Running 4 n1+n2"]),  # only as much of a gang as necessary
     ("n1:4 n2:1", ["s a g1 x4 @n1,n1,n1,n1"], ["s Pending 0"]),
-    ("n1:4", ["s a g3 np @n1"], ["s Running 3 n1"]),  # it was there before, and never leaves for others
+    ("n1:4", ["s a g3 np @n1"], ["s Running 3 n1"]),  # non-preemptible work that ran before keeps its place
     ("n1:4", ["s a g3 np lasts=60 @n1"], ["s Pending 0"]),  # it has overstayed
     ("n1:4", ["s a g0.5 @n1", "u a g0.5 @n1", "v a g2 @n1"],
      ["s Running 0.5 n1", "u Running 0.5 n1", "v Pending 0"]),
@@ -130,7 +130,7 @@ def test_what_is_released_is_free_for_whom_it_is_booked():
 
 
 def test_it_is_not_taken_back_by_who_is_below_its_quota():
-    """b is over its quota with what it booked: a, which is below its own, takes nothing of that."""
+    """b is over its quota with the booked GPUs: a, which is below its own, takes none of them."""
     t = played("n1:4", "a=4 b=0", "v b g1", "w b g1", "x b g1", bookings=ACTIVE)
     assert t.rows() == ["v Running 1 n1", "w Running 1 n1", "x Running 1 n1"]
     t.submit("s a g1", "u a g1", "y a g1")
@@ -182,7 +182,7 @@ def test_two_bookings_of_one_node():
 
 
 def test_beside_a_booking_others_take_what_they_are_due():
-    """Two GPUs are kept for b, a holds the others beyond its quota: c takes two of those back."""
+    """Two GPUs are kept for b; a holds the others beyond its quota: c reclaims two of those."""
     held = [f"s{at} a g1" for at in range(4)]
     t = played("n1:6", "a=0 b=2 c=2", *held, bookings=ACTIVE)
     assert t.split() == {"a": 4, "b": 0, "c": 0}
@@ -192,7 +192,7 @@ def test_beside_a_booking_others_take_what_they_are_due():
 
 
 def test_what_fills_a_booking_is_left_alone_and_the_rest_is_taken():
-    """The youngest of b would go first, but they fill the booking: both of a go."""
+    """b's jobs are the youngest and would go first, but they fill the booking: both of a's go."""
     t = played("n1:4", "a=0 b=0 c=2", "s a g1", "t a g1", "u b g1", "v b g1", bookings=ACTIVE)
     t.submit("w c g2")
     t.settle()
@@ -200,7 +200,7 @@ def test_what_fills_a_booking_is_left_alone_and_the_rest_is_taken():
 
 
 def test_what_could_stay_where_it_was_is_not_restarted():
-    """One of the two would be enough, and taking the smaller one is not."""
+    """Stopping u is enough; stopping the smaller s is not."""
     t = played("n1:5", "a=9 b=4", "s a g1 x1-2 @n1,n1", "u a g3 @n1", bookings="vip b 60-1200 n1*3")
     t.settle(60_000)
     assert t.rows() == ["s Running 2 n1", "u Pending 0"]

@@ -1,7 +1,7 @@
-"""The decisions of 1,000 random worlds are those that were written down.
+"""The decisions of 1,000 random worlds equal the recorded ones.
 
-Who changes a rule on purpose writes them down again (`python -m tests.sched.canon tests/sched/canon.txt
---digests`) and lists the change here:
+To change a rule on purpose, record them again (`python -m tests.sched.canon tests/sched/canon.txt
+--digests`) and list the change here:
 
 - A consolidation no longer gives up when the workload that would go first has no other place, though another
   would do. World 692: a half GPU is moved to another device instead of being preempted.
@@ -12,15 +12,14 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
 - A preemption is bounded by the fair share of the departments too, and a reclaim takes no place that waiting
   work of the other's quota takes back. World 909: the same decisions; one workload's reason is
   the churn budget, where it was that nothing is free.
-- A workload that would have to move and has no other place is left alone from then on, in reclaims and
-  preemptions too, so that other victims are found. World 574: a job gets its place one cycle earlier; world
+- A search, also of a reclaim or preemption, no longer considers a workload that would have to move and has no
+  other place, so it finds other victims. World 574: a job gets its place one cycle earlier; world
   567: the same decisions, two in another order; world 909: one reason is the churn budget, without which
   there would be a move now.
-- Which workload a lighter set of victims may begin with no longer depends on what the attempt before left of
-  it. World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is
-  free.
-- The sets of workloads that hold or lack something no longer tell of what a trial took and gave back.
-  World 227: a third task gets its place one cycle earlier, from the workload that it took it from then.
+- The first workload of a lighter set of victims no longer depends on what the previous attempt left of it.
+  World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is free.
+- The sets of workloads that hold or lack something no longer include what a trial took and gave back.
+  World 227: a third task gets its place one cycle earlier, from the same workload.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Churn budget: work of a project is disturbed for others at most so often in an hour."""
+"""Churn budget: others may disturb a project's work at most this many times in an hour."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_why_and_when():
 def test_what_was_longer_ago_does_not_count():
     t = budgeted(1, *TWO, past={"a": (61,)})
     assert set(t.running()) == {"v", "x"}
-    t = budgeted(1, *TWO, past={"a": (60,)})  # just an hour: no more
+    t = budgeted(1, *TWO, past={"a": (60,)})  # exactly an hour ago no longer counts
     assert set(t.running()) == {"v", "x"}
     t = budgeted(1, *TWO, past={"a": (59,)})
     assert set(t.running()) == {"x", "y"}
@@ -86,7 +86,7 @@ def test_bonus_that_is_given_back_does_not_count():
 
 
 def test_who_gives_out_of_another_projects_budget():
-    """c is more above its due than a, but was disturbed already: a gives."""
+    """c is further above its due than a, but its budget is used up: a gives."""
     jobs = ["z c g1 @n2", "x a g1 @n1", "w b g1"]
     assert budgeted(1, "n1:1 n2:1", "a=0 b=1 c=0", *jobs).rows("z") == ["z Pending 0"]
     t = budgeted(1, "n1:1 n2:1", "a=0 b=1 c=0", *jobs, past={"c": (5,)})
@@ -130,7 +130,7 @@ def test_what_was_before_counts_with_what_came_later():
 
 
 def test_what_only_this_cycle_gave_does_not_count():
-    """z is placed, and goes for x together with y; q goes for w. Two of a's are disturbed, at once."""
+    """z is placed and evicted in this cycle, with y, for x; q goes for w. Only y and q count."""
     jobs = ["y a g1 p25 @n2", "q a g1 p25 @n3", "z a g1 x2 p25", "x a g2 p80", "w a g1 p70 type=b"]
     t = budgeted(2, "n1:1 n2:2 n3:1:type=b", "a=9", *jobs)
     assert [d.workload for d in t.plans[0].decisions] == ["y", "x", "q", "w"]

@@ -1,4 +1,4 @@
-"""Classes of nodes follow what their nodes are and have, in whatever order that changes, and through undo."""
+"""Node classes follow every change of their nodes, in any order of changes and through undo."""
 
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def _node(dice: Dice) -> Node:
 
 
 def _place(dice: Dice) -> Placement | None:
-    """Perhaps on a node or a device that is not there, perhaps where others are."""
+    """A random placement or None; its node or devices may be missing or in use."""
     if chance(dice, 25):
         return None
     name = f"n{dice.number(1, 5)}"
@@ -56,7 +56,7 @@ def _ask(world: World, dice: Dice) -> None:
 
 
 def _suppose(world: World, dice: Dice) -> None:
-    """A hypothesis in a hypothesis, with classes that are made in the middle."""
+    """Nested hypotheses, with classes made in between."""
     marks = [world.checkpoint()]
     for _ in range(dice.number(1, 8)):
         known = [key for key in TASKS if key in world.tasks]
@@ -95,7 +95,7 @@ def _numbers(cls: NodeClass) -> tuple[object, ...]:
 
 
 def _agree(world: World) -> None:
-    """Each class is what it would be if it were made now."""
+    """Each class equals one built fresh."""
     for cls in list(world._classes.values()):
         spec = spec_of(cls)
         fresh = NodeClass(cls.pool, cls.types) if spec == PLAIN else Domain(cls.pool, cls.types, spec)

@@ -1,4 +1,4 @@
-"""Taking and moving together: what stands in the way of what may be taken, and nodes that do not answer."""
+"""Taking and moving together: work in the way that may only be moved, and nodes that do not answer."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.sched.ticker import settled
     ids=["reclaim and move", "shrink and move"],
 )
 def test_what_may_not_be_taken_is_moved(elastic, action, told):
-    """a may keep two of three; its core would stand where g2 has to go."""
+    """a may keep two of three; its core is where g2 has to go."""
     t = settled("n1:2 n2:2", "a=2 b=2", elastic, "g a g1 np @n2", "g2 b g2 np")
     assert t.rows() == ["e Running 1 n2", "g Running 1 n2", "g2 Running 2 n1"]
     (move,) = t.decisions("e", "move")

@@ -35,7 +35,7 @@ def test_the_moved_one_starts_again_at_once_where_there_is_room():
 
 @pytest.mark.parametrize("pending", ["a2 a g2 np p100", "a2 a g2 elastic", "a2 a g1 x2 p90"])
 def test_it_serves_any_core_but_only_cores(pending):
-    """One in quota that is non-preemptible is served; an elastic one has its core; a gang of ones fits."""
+    """A non-preemptible job in quota is served; an elastic one has its core already; a gang of ones fits."""
     t = settled(*SPLIT, pending)
     assert t.running()["a2"] in (1, 2)
     assert len(t.decisions(verb="move")) == (1 if "np" in pending else 0)
@@ -48,7 +48,7 @@ def test_whoever_stands_where_only_the_pending_one_may_go_moves_elsewhere():
 
 @pytest.mark.parametrize(("pending", "moves"), [("np", 1), ("x1-2 @n3", 0)])
 def test_for_whom_work_is_moved(pending, moves):
-    """For a core that may not be stopped, not for a second task of what runs."""
+    """Work is moved for a non-preemptible core, not for a second task of a running workload."""
     nodes = "n1:2 n2:2 n3:2" if "n3" in pending else "n1:2 n2:2"
     scene = world(nodes, "a=6", "a1 a g1 @n1", "b1 a g1 @n2", f"a2 a g2 {pending}")
     t = Ticker(scene)
@@ -59,7 +59,7 @@ def test_for_whom_work_is_moved(pending, moves):
 @pytest.mark.parametrize("victims", ["least", "youngest"])
 @pytest.mark.parametrize("second", ["two a g2 @n2", "two a g2 p25 @n2"])
 def test_if_who_goes_first_has_no_other_place_another_moves(victims, second):
-    """Only the job of 1 GPU fits on the other node, whoever is the youngest."""
+    """Only the job of 1 GPU fits on the other node, so it moves, youngest or not."""
     t = Ticker(
         world("n1:4 n2:4", "a=8", "three a g3 @n1", "one a g1 @n2", second, "waits a g2"),
         settings=Settings(victims=victims),
@@ -121,7 +121,7 @@ def test_a_gang_is_served_by_moves():
 
 @pytest.mark.parametrize("nodes", list(permutations(("n1", "n2", "n3"))))
 def test_who_moves_for_a_gang_does_not_depend_on_what_nodes_are_called(nodes):
-    """All three fit on one node; nobody is moved to a node that the gang takes next."""
+    """All three fit on one node; no job is moved to a node that the gang takes next."""
     jobs = [
         f"{name} a {size} @{node}"
         for name, size, node in zip("xyz", ("g0.25", "g0.3", "g0.35"), nodes, strict=True)
@@ -143,7 +143,7 @@ def test_of_a_gang_the_fewest_gpus_move(nodes, victims):
 
 
 def test_moves_before_evictions():
-    """b could reclaim a1, which is over quota; moving it costs nobody anything."""
+    """b could reclaim a1, which is over quota; moving it has no loss."""
     t = settled("n1:2 n2:2", "a=0 b=3", "a1 a g1 @n1", "b1 b g1 @n2", "b2 b g2")
     assert t.running() == {"a1": 1, "b1": 1, "b2": 2} and not t.decisions(verb="evict")
 
@@ -212,7 +212,7 @@ def test_fewest_devices_is_a_bound():
 
 
 def _packed(rest, devices):
-    """The fewest devices that hold these portions, found by trying everything."""
+    """The fewest devices that hold these portions, by exhaustive search."""
     if not rest:
         return len(devices)
     first, *others = rest
@@ -224,7 +224,7 @@ def _packed(rest, devices):
 
 
 def test_a_hunt_that_cannot_succeed_tries_nothing(monkeypatch):
-    """40 nodes, each with a share that has room nowhere else: with all of them looked at, steps would go."""
+    """40 nodes, each with a share that has no other place: trying them would spend search steps."""
     nodes = " ".join(f"n{at}:1" for at in range(40))
     jobs = [f"w{at} a g0.6 @n{at}" for at in range(40)]
     scene = world(nodes, "a=50", *jobs, "late a g1")

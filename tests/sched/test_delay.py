@@ -1,4 +1,4 @@
-"""Preemption delay: who waits for less than that takes from nobody but bonus."""
+"""Preemption delay: a workload that has waited for less than its delay takes only bonus."""
 
 import pytest
 

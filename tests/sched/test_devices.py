@@ -1,4 +1,4 @@
-"""How fractions lie on the devices of a node, by pool; a limit above the request means nothing here."""
+"""How fractions are placed on the devices of a node, by pool; a limit above the request changes nothing."""
 
 import pytest
 
@@ -51,6 +51,6 @@ def test_what_may_be_used_above_the_request_is_not_given_to_anybody(jobs, rows):
 
 
 def test_a_device_on_which_it_can_start_goes_before_one_that_is_used_more():
-    """Of n1.0 three tenths are claimed, and half is still being given back."""
+    """On n1.0 0.3 is claimed and 0.5 is still being released."""
     t = Ticker(world("n1:2", "a=9", "x a g0.5 ~n1.0", "y a g0.3 @n1.0", "z a g0.2 @n1.1", "w a g0.5 p90"))
     assert [start.placement.uuids for start in t.cycle().starts] == [("n1.1",)]

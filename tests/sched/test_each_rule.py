@@ -1,4 +1,4 @@
-"""The least world that shows a rule: without the rule something else would run in the end.
+"""The smallest world that shows each rule: without the rule something else would run in the end.
 
 Each was found by taking the rule out of the core (`make mutants` tries more of that).
 """

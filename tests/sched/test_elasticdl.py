@@ -1,4 +1,4 @@
-"""A master that starts alone and workers from none, on nodes without GPUs: cores and memory decide."""
+"""A master that starts alone, with workers from zero up, on nodes without GPUs: cores and memory decide."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def placed(t: Ticker, name: str) -> dict[str, str]:
     [
         ("3.92", "12", [("worker-1",)], {"main-0": "n1", "worker-0": "n2"}),
         ("4", "12", [], {"main-0": "n1", "worker-0": "n1", "worker-1": "n2"}),
-        ("16", "4", [("worker-1",)], {"main-0": "n1", "worker-0": "n2"}),  # memory decides as cores do
+        ("16", "4", [("worker-1",)], {"main-0": "n1", "worker-0": "n2"}),  # memory counts like cores
     ],
     ids=["a core is cut", "all fits", "memory is short"],
 )
@@ -59,7 +59,7 @@ def test_the_place_goes_back() -> None:
         ("x a c1 r1 q9 +worker c3 r4 x0-2 q9 p9", "y a c1 r1 q9 +worker c3 r4 x0-1 q9 p9", {"x": 3, "y": 1}),
         # a master of high priority takes a low worker's place if it must
         ("x a c3 r4 q9 +worker c3 r4 x0-2 q1 p1", "y a c3 r4 q9 +worker c3 r4 x0-1 q1 p1", {"x": 2, "y": 1}),
-        # who is not preemptible keeps its workers
+        # a non-preemptible workload keeps its workers
         ("x a c1 r1 +worker c3 r4 x0-2 p1 np", "y a c1 r1 q9 +worker c3 r4 x0-1 q9 p9", {"x": 3, "y": 1}),
     ],
 )

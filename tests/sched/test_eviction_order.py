@@ -10,7 +10,7 @@ from tests.sched.worlds import world
 
 
 def evicted(nodes, projects, *jobs):
-    """Who gives up something, in a world of one cycle."""
+    """Names of the workloads that lose something in one cycle."""
     t = Ticker(world(nodes, projects, *jobs), settings=Settings(victims="youngest"))
     t.cycle()
     return {d.workload for d in t.decisions() if d.gpu_after < d.gpu_before}
@@ -24,15 +24,15 @@ def singles(project, count):
     ("projects", "running", "asks", "gone"),
     [
         ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 1, {"a4"}),
-        ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 2, {"a4", "a3"}),  # 2 : 2 would be left, but a had more
+        ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 2, {"a4", "a3"}),  # a had more
         ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 3, {"a4", "a3", "b3"}),
         (
             "a=2:w=0 b=1:w=0 x=3",
             {"a": 4, "b": 3},
             2,
             {"b3", "a4"},
-        ),  # 3/2 and 2/1 would be left, then 3/2 and 1
-        ("a=0:w=0 b=1:w=0 x=3", {"a": 1, "b": 5}, 1, {"a1"}),  # who is due nothing loses first
+        ),  # a would keep 3/2 and b 2/1 of its due; then 3/2 and 1
+        ("a=0:w=0 b=1:w=0 x=3", {"a": 1, "b": 5}, 1, {"a1"}),  # a project with no due loses first
         ("a=1:w=0:rank=200 b=1:w=0 x=3", {"a": 5, "b": 2}, 1, {"b2"}),  # the lower rank loses first
     ],
 )
@@ -63,7 +63,7 @@ def test_surplus_goes_before_cores_and_the_youngest_first():
 
 
 def test_departments_are_compared_first():
-    """y is 3 of 1 and z 2 of 2, so y loses, though b, one of z's projects, is furthest above its own due."""
+    """y has 3 of 1 and z 2 of 2, so y loses, though z's project b is furthest above its own due."""
     jobs = (*singles("a", 3), *singles("b", 2))
     assert evicted("n1:5", "y/=1 z/=2 w/=2 y/a=1 z/b=0 w/x=2", *jobs, "want x g1") == {"a3"}
 
@@ -71,7 +71,7 @@ def test_departments_are_compared_first():
 @pytest.mark.parametrize(
     ("gpus", "projects", "jobs", "left"),
     [
-        # a is 3 of 1 and gives its surplus; next it could but lose its core, and after a loss b has more left
+        # a has 3 of 1 and gives its surplus; its next loss is its core, after which b would have more left
         (
             5,
             "a=1:w=0 b=1:w=0 x=3",
@@ -80,21 +80,21 @@ def test_departments_are_compared_first():
         ),
         # after its loss a would have 2 of 2, b nothing
         (5, "a=2:w=0 b=1:w=0 x=3", ["a1 a g1 x1-3 @n1,n1,n1", "b1 b g2 @n1", "want x g1"], {"a1": 2}),
-        # the surplus of what is non-preemptible is not lost: b1's core is what b could lose next
+        # non-preemptible work keeps its surplus: b's next loss is b1's core
         (
             6,
             "a=1:w=0 b=2:w=0 x=3",
             ["a1 a g1 p40 @n1", "a2 a g1 @n1", "b1 b g1 x1-2 @n1,n1", "b2 b g1 x1-2 np @n1,n1", "want x g2"],
             {"b1": 0},
         ),
-        # 3 of 1 and 4 of 2: a portion each, the last of its group first
+        # a has 3 of 1 and b 4 of 2: a portion each, the last of its group first
         (
             7,
             "a=1:w=0 b=2:w=0:max=4 x=3",
             ["a1 a g1 x1-3 @n1,n1,n1", "b1 b g1 x1-3 @n1,n1,n1", "b2 b g1 @n1", "want x g2"],
             {"a1": 2, "b1": 2},
         ),
-        # y is 4 of 2 and z 4 of 3, so y loses both times, though b, one of z's projects, is 3 of 1
+        # y has 4 of 2 and z 4 of 3, so y loses both times, though z's project b has 3 of 1
         (
             8,
             "y/=2:w=0 z/=3:w=0 w/=3:w=0 y/a=1:w=0 y/c=1:w=0 z/b=1:w=0 z/d=2:w=0 w/x=3:w=0",
@@ -104,7 +104,7 @@ def test_departments_are_compared_first():
     ],
 )
 def test_what_is_left_after_a_loss_is_compared(gpus, projects, jobs, left):
-    """`left`: who loses something, and the GPUs that they keep."""
+    """`left`: the workloads that lose something, and the GPUs that each keeps."""
     t = Ticker(world(f"n1:{gpus}", projects, *jobs), settings=Settings(victims="youngest"))
     t.cycle()
     assert {d.workload: d.gpu_after // 1000 for d in t.decisions() if d.gpu_after < d.gpu_before} == left

@@ -10,8 +10,8 @@ from tests.sched.exact import Exact
 from tests.sched.scenarios import Seeded, chance, pick
 from tests.sched.worlds import NOW, put_job, world
 
-FEW, MANY = 160, 2_200  # worlds drawn; in about half of them something must and can be taken
-SETTINGS = Settings(consolidation_victims=0)  # what is moved is not lost: another question
+FEW, MANY = 160, 2_200  # worlds drawn; about half of them need and allow evictions
+SETTINGS = Settings(consolidation_victims=0)  # no moves: the solver has none
 RUNNING = (
     "g1",
     "g1",
@@ -30,7 +30,7 @@ WAITING = ("g1", "g2", "g2", "g3", "g0.5", "g1 x2", "g1 x3", "g2 x2", "g0.5 x2",
 
 
 def full(seed):
-    """A world in which much runs and one more workload asks."""
+    """A nearly full world and one more workload that waits."""
     dice = Seeded(seed)
     sizes = [pick(dice, (2, 3, 4, 4)) for _ in range(dice.number(1, 3))]
     names = "abc"[: dice.number(1, 3)]
@@ -65,7 +65,7 @@ def _seated(dice, scene, line, nodes):
     seats = []
     for _ in range(count):
         node = f"n{dice.number(0, nodes - 1)}"
-        least = 2 if "g2" in shape else 1  # nobody else waits for anything
+        least = 2 if "g2" in shape else 1  # so that only w waits
         seats.append(f"{node}*{dice.number(least, 3)}" if "elastic" in shape else node)
     line += " @" + ",".join(seats)
     trial = world("", "")
@@ -78,9 +78,9 @@ def _seated(dice, scene, line, nodes):
 
 
 def compare(seed):
-    """(what is found about this world, the two answers, the world)
+    """(outcome, the solver's answer, the core's answer, the world)
 
-    It may be lighter than the solver's, which moves nobody.
+    The core's loss may be smaller than the solver's, which makes no moves.
     """
     scene, lines = full(seed)
     built = scene.world()

@@ -1,4 +1,4 @@
-"""Verdicts that follow others: the same answers as those made from nothing, and older ones keep theirs."""
+"""Verdicts made from earlier ones equal those made from scratch, and earlier ones do not change."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -82,7 +82,7 @@ def test_of_an_order_that_differs_at_few_places_nearly_all_is_shared(
 
 
 def test_between_two_neighbours_there_is_always_room() -> None:
-    """Each comes just before the one before it: the keys between two run out, and are made again."""
+    """Each new one goes just before the previous: keys between two run out and are assigned again."""
     order = ["first", "last"]
     now = Verdicts.of_each(order, [REASONS[0]] * 2).follow(Verdicts())
     for number in range(100):

@@ -120,7 +120,7 @@ def test_all_tasks_in_one_pool():
 
 
 def test_a_broken_gang_gives_up_its_remains_after_the_grace():
-    """A node is lost for good: the survivors wait a minute for their comrades, then go back to pending."""
+    """A node is lost for good: the surviving tasks wait a minute for the others, then become pending."""
     t = settled("n1:1 n2:1", "a=2", "dist a g1 x2")
     t.lose("n2")
     t.settle()

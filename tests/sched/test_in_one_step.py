@@ -1,4 +1,4 @@
-"""Equal jobs are placed in one step: each just where, and for the reason for which, it is placed alone."""
+"""Equal jobs are placed in one step: each on the same node, and for the same reason, as alone."""
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -47,7 +47,7 @@ _NODES = (":cpu=8", ":tasks=3", ":type=a", ":pool=fast", ":ram=200", ":foreign=0
 
 @st.composite
 def crowds(draw):
-    """Nodes, queues, pools and kinds of jobs, of each kind several; some run, some have just been stopped."""
+    """Nodes, queues, pools and several jobs of each kind; some run, some have just been stopped."""
     nodes = [
         f"n{at}:{draw(st.integers(1, 4))}{draw(st.sampled_from(_NODES))}"
         for at in range(draw(st.integers(1, 7)))
@@ -67,7 +67,7 @@ def crowds(draw):
     where = [
         f"{draw(st.sampled_from(('@', '~')))}{node.split(':')[0]}"
         for node in nodes[: draw(st.integers(0, 2))]
-        if "foreign" not in node  # a node of one GPU has none left
+        if "foreign" not in node  # a node of one GPU would have no usable one
     ]
     first = [
         f"r{at} {draw(st.sampled_from('abc'))} {draw(st.sampled_from(_HAVE))} {seat}"
@@ -85,13 +85,13 @@ def _decided(crowd):
     nodes, queues, jobs, pools = crowd
     built = world(nodes, queues, *jobs, pools=pools).world()
     found = written(decide(built, NOW, Settings()))
-    built.check()  # the way back leaves it as it was
+    built.check()  # undo leaves the world unchanged
     assert found == written(decide(built, NOW, Settings())), "a second look at the same world"
     return found
 
 
 def _next_alone(cycle, order, pool, seen, hopeless):
-    """In the place of allocate._next(): all jobs are looked at by themselves."""
+    """Replaces allocate._next(): takes each job by itself."""
     job = order.pop()
     if job is not None:
         cycle.looked.setdefault(job[0].workload.id)
@@ -142,7 +142,7 @@ def test_a_node_is_told_once_of_all_that_come_to_it(monkeypatch):
 
 
 def test_what_fails_in_the_middle_of_a_step_leaves_the_world_as_it_was(monkeypatch):
-    """A node that has not been told yet would have more room than it has."""
+    """A node not yet told of the placed tasks would report too much room."""
     built = world("n1:8", "a=8", *(f"a{at} a g1" for at in range(8))).world()
     take, left = Series.take, [3]
 

@@ -1,4 +1,4 @@
-"""Work in flight: what is releasing, what is promised, what was ordered and is not yet seen."""
+"""Work in flight: GPUs being released, promised places, and orders not yet confirmed."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_one_victim_for_one_need():
 
 
 def test_what_is_releasing_is_promised_once():
-    """Two GPUs come free for one; the other goes to whoever comes next, without another victim."""
+    """Two GPUs come free and one is needed; the next workload gets the other, without another victim."""
     t = _slow("n1:2", "a=0 b=2", "a0 a g2 @n1", "b1 b g1")
     t.cycle()
     t.advance(1_000)
@@ -41,7 +41,7 @@ def test_a_stopping_job_is_room_enough():
 
 
 def test_the_beneficiary_goes_and_the_victim_returns():
-    """A stop that was sent is not called back: the victim starts again once it has ended."""
+    """A sent stop is not revoked: the victim starts again once it has ended."""
     t = _slow("n1:1", "a=0 b=1", "a1 a g1 @n1", "b1 b g1")
     t.cycle()
     t.advance(1_000)
@@ -71,7 +71,7 @@ def test_a_promise_yields_to_higher_priority():
 
 
 def test_a_shrink_while_restarting_changes_what_is_held_and_not_the_order():
-    """e stops in order to grow to 3; before it has ended, f wants one of them: one stop, attempt 2 with 2."""
+    """e stops to grow to 3; before its end f wants one of them: e stops once, and attempt 2 has 2."""
     t = _slow("n1:3", "a=4", "e a g1 elastic @n1", "f0 a g2 np @n1")
     t.settle()
     t.finish("f0")
@@ -251,7 +251,7 @@ def test_starts_go_out_when_the_place_is_free():
 
 @pytest.mark.parametrize("words", ["g1 elastic", "g1 elastic live"])
 def test_growth_over_what_another_still_holds_waits(words):
-    """What f0 still carries may be claimed, not occupied: nothing starts or resizes there before its end."""
+    """What f0 still carries may be claimed, but nothing starts or resizes there before f0 ends."""
     t = _slow("n1:2", "a=2", f"e a {words} @n1*1", "f0 a g1 @n1")
     t.delete("f0")
     t.settle(wait=120_000)
@@ -262,7 +262,7 @@ def test_growth_over_what_another_still_holds_waits(words):
 
 
 def test_a_live_task_comes_onto_another_device_only_once_that_is_free():
-    """j2 takes a device of j0 and those of j1's bonus; what j1 is given instead, j0 must have left first."""
+    """j2 takes a device of j0 and j1's bonus devices; j1 gets another one only after j0 has left it."""
     t = _slow("n1:4", "a=4", "j0 a g0.5x2 @n1", "j1 a g1 elastic live", stop=5_000)
     t.settle()
     t.submit("j2 a g1 x1-3 p65")
@@ -271,7 +271,7 @@ def test_a_live_task_comes_onto_another_device_only_once_that_is_free():
 
 
 def test_what_waits_for_a_release_starts_where_there_is_room_before():
-    """a1 takes its time to stop; then x ends, and b1 need not wait any longer."""
+    """a1 takes long to stop; then x ends, and b1 starts in its place."""
     t = _slow("n1:1 n2:1", "a=0 b=2", "a1 a g1 @n1", "x b g1 @n2", "b1 b g1", stop=30_000)
     t.cycle()
     assert t.scene.tasks_of("b1")[0].claims.node == "n1" and t.show()["a1"][0] == "Stopping"

@@ -1,4 +1,4 @@
-"""Short cuts of the search for victims change no decision: with and without them the plan is the same."""
+"""Shortcuts of the victim search change no decision: with and without them the plan is the same."""
 
 import pytest
 
@@ -117,7 +117,7 @@ def test_no_search_begins_where_a_queue_has_too_little_to_give(name, monkeypatch
 
 
 def _questions(size, monkeypatch):
-    """How often a policy was asked for a unit, for a job of `size` GPUs whose queue is full of small ones."""
+    """Calls of Policy.unit for a job of `size` GPUs whose queue is full of small jobs."""
     asked = []
     unit = Policy.unit
     with monkeypatch.context() as patched:
@@ -130,14 +130,14 @@ def _questions(size, monkeypatch):
 
 
 def test_a_full_queue_is_not_asked_again_for_each_that_goes(monkeypatch):
-    """Twice the jobs in the queue and twice the victims: twice the questions, not four times as many."""
+    """Twice the jobs in the queue and twice the victims: at most 2.5 times the calls, not four times."""
     few, many = _questions(32, monkeypatch), _questions(64, monkeypatch)
     assert many <= 2.5 * few
 
 
 @pytest.mark.parametrize("had", ["g18 @n2*18", "g1 x1-18 @" + ",".join(["n2"] * 18), "g1 elastic @n2*18"])
 def test_of_many_victims_one_that_is_not_needed_keeps_what_it_has(had):
-    """First it is taken for the limit; then the job's only node is cleared, and that is enough for both."""
+    """c is taken first, for the limit; then clearing the job's only node is enough for both."""
     small = [f"a{i} a g1 p40 @n1" for i in range(18)]
     scene = world("n1:18:type=x n2:18", "a=36:max=36", *small, f"c a p40 {had}", "more a g18 p90 type=x")
     plan = decide(scene.world(), NOW, Settings())

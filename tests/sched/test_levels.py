@@ -49,7 +49,7 @@ TOGETHER = [
         "a=1:max=1",
         ["x a g1 c1", "y a g1 c1", "z a c1"],
         {"x", "z"},
-    ),  # without GPUs the limit on them is no matter
+    ),  # a GPU limit does not concern work without GPUs
     ("a=4:cpu=4", ["x a g1 c3 np", "y a g1 c3 np", "z a g1 c1 np"], {"x", "z"}),
     ("a=4:ram=4", ["x a g1 r3 np", "y a g1 r3 np", "z a g1 r1 np"], {"x", "z"}),
     ("d/=4:cpumax=4 d/a=4", ["x a g1 c3", "y a g1 c3"], {"x"}),

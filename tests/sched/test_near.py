@@ -1,4 +1,4 @@
-"""Work that must lie in one domain stays there, whatever moves, grows or hastens it."""
+"""Work bound to one topology domain stays in it when it moves, grows or starts early."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ LIES = [
     (ROOM, ["x a g1 np @n1", "y a g1 np @n3", "j a g2 x2 near=rack"], "j Running 4 n2+n4"),
     (ROOM, ["x a g1 np @n1", "j a g2 x2 near=rack"], "j Running 4 n3+n4"),
     (ROOM, ["x a g1 np @n1", "j a g1 x2 near=rack"], "j Running 2 n1+n2"),  # the fullest that holds all
-    (  # none holds all: the emptiest first, so that it lies in two racks
+    (  # no rack holds all: the emptiest first, so that it uses two racks
         f"{ROOM} n5:2:zone=z:rack=c n6:2:zone=z:rack=c",
         ["x a g1 np @n1", "j a g2 x3 near=rack"],
         "j Running 6 n3+n5+n6",
@@ -50,7 +50,7 @@ def test_where_it_lies(nodes, jobs, row):
 
 
 def test_a_move_keeps_the_others_rack():
-    """x lies in rack a, and w needs a whole node: rack b has none, so x moves together."""
+    """w needs a whole node: a move keeps x in one rack; where that is impossible, w waits."""
     jobs = ["x a g1 x2 within=rack @n1,n2", "y a g1 np @n3", "z a g1 np @n4", "w a g2"]
     assert settled(ROOM, "a=99", *jobs).rows("x", "w") in (
         ["x Running 2 n2", "w Running 2 n1"],
@@ -64,7 +64,7 @@ def test_a_move_keeps_the_others_rack():
 
 @pytest.mark.parametrize("near", ["", "near=zone", "near=rack", "within=zone"])
 def test_room_is_taken_for_each_part_where_it_may_lie(near):
-    """The cheapest three nodes lie in three racks: the workers get the two of rack a, the other one of b."""
+    """The cheapest three nodes are in three racks: the workers get the two of rack a, main one of b."""
     victims = [f"v{node} b g2 p{at}0 @n{node}" for at, node in enumerate("135246", 1)]
     nodes = f"{ROOM} n5:2:zone=z:rack=c n6:2:zone=z:rack=c"
     t = settled(nodes, "a=6 b=2", *victims, f"j a g2 {near} +worker g2 x2 within=rack")
@@ -73,7 +73,7 @@ def test_room_is_taken_for_each_part_where_it_may_lie(near):
 
 
 def test_many_go_for_a_rack_only_if_none_of_them_could_come_back():
-    """Without these 18 b has 0.45 GPU; of a quota of 0.5 a small one would claim the rest again."""
+    """Without these 18 jobs b has 0.45 GPU; with a quota of 0.5 a small one would reclaim the rest."""
     nodes = "n1:1:zone=z:rack=a:type=x n2:1:zone=z:rack=a:type=x n3:1:zone=z:rack=b"
     first = [f"m{i} b g0.1 p1{i} type=x @n1.0" for i in range(9)]
     second = [*(f"s{i} b g0.05 p2{i} type=x @n2.0" for i in range(8)), "big b g0.6 p50 type=x @n2.0"]
@@ -83,7 +83,7 @@ def test_many_go_for_a_rack_only_if_none_of_them_could_come_back():
 
 
 def test_room_is_taken_for_what_is_missing_of_a_part():
-    """The workers have all they ask for; an elastic task grows where it is, whatever its rack says."""
+    """The workers have all they ask for; an elastic task grows on its node, whatever its rack."""
     t = settled(ROOM, "a=8 b=0", "j a g2 +worker g2 within=rack +more g2 x1-2 @n1,n2,n3", "w b g2 @n4")
     assert where(t) == {"main-0": "n1", "worker-0": "n2", "more-0": "n3", "more-1": "n4"}
     jobs = ["x b g1 @n1", "y b g2 @n2", "v b g2 @n3", "f b g1 np @n4", "j a g2 elastic within=rack @n1*1"]

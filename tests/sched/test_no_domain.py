@@ -1,4 +1,4 @@
-"""Why work that must lie in one domain of a topology waits."""
+"""Why work that is bound to one topology domain waits."""
 
 import pytest
 

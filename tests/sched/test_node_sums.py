@@ -1,4 +1,4 @@
-"""What a node says of its devices is the sum over its tasks, however they came, changed and went."""
+"""A node's amounts per device are the sums over its tasks, whatever the order of changes."""
 
 from operator import attrgetter
 
@@ -19,9 +19,9 @@ GPUS = (
 )
 SHARES = (
     (GPU, MEMORY, ""),  # all of a device
-    (GPU, MEMORY, "me"),  # so much memory of a device as it has
+    (GPU, MEMORY, "me"),  # all memory of a device, with an owner
     (500, MEMORY // 2, "me"),
-    (500, 0, ""),  # of a device whose size nobody knows
+    (500, 0, ""),  # of a device of unknown size
     (GPU, 0, ""),
 )
 PLACES = st.none() | st.builds(
@@ -41,7 +41,7 @@ def by_owner(places: list[Placement], uuid: str) -> dict[str, int]:
 
 
 def summed(have: dict[tuple[str, str], tuple[Placement | None, Placement | None]]) -> tuple[object, ...]:
-    """All that a node with these tasks (claim, carry) should say."""
+    """All sums that a node with these tasks (claim, carry) should have."""
     claims = [claim for claim, _ in have.values() if claim is not None]
     carried = [carry for _, carry in have.values() if carry is not None]
     held = [place for pair in have.values() if (place := larger(*pair)) is not None]
@@ -98,11 +98,11 @@ def test_a_node_is_the_sum_of_its_tasks(steps):
     for key, claim, carry, anew in steps:
         was_claim, was_carry = have.get(key, (None, None))
         stamps, before = stamps_of(node), claimed_on(have)
-        if anew:  # its row is another
+        if anew:  # its row changes
             node.account(key, was_claim, was_carry, -1)
             node.account(key, claim, carry, 1)
             have[key] = claim, carry
-        else:  # it claims something else
+        else:  # its claim changes
             node.exchange(key, was_claim, claim, was_carry)
             have[key] = claim, was_carry
         assert said(node) == summed(have)

@@ -45,7 +45,7 @@ def test_below_quota_before_above():
 
 
 def test_smaller_share_first():
-    """Both above quota: the one whose share of its due is smaller."""
+    """Both are above quota: the one with the smaller share of its due goes first."""
     t = settled("n1:4 n2:4", "a=1 b=1", "a0 a g4 @n1", "b0 b g2 @n2", "a1 a g2", "b1 b g2")
     assert t.rows("a1", "b1") == ["a1 Pending 0", "b1 Running 2 n2"]
 
@@ -110,14 +110,14 @@ def test_equal_jobs_that_are_looked_at_together_have_the_turns_they_had_alone(se
 
 
 def test_who_has_its_core_only_goes_before_who_has_more():
-    """Of equal priority the younger gets the last GPU, for the older has one above its core."""
+    """Both have equal priority: the younger gets the last GPU, for the older has one above its core."""
     t = settled("n1:2 n2:2", "a=4", "old a g1 x1-4 @n1,n1", "young a g1 x1-4 @n2")
     assert t.running() == {"old": 2, "young": 2}
 
 
 @pytest.mark.parametrize(("first", "then"), [("v", "w"), ("w", "v")])
 def test_who_was_given_what_is_free_starts_before_who_waits_for_a_victim(first, then):
-    """Three cores are free. The first takes one of them; the second has three when low is gone."""
+    """Three cores are free. The first takes one of them; the second gets three once low is gone."""
     t = Ticker(world("n1:1:cpu=4", "a=1", "low a c1 p25 @n1", f"{first} a c1 p90", f"{then} a c3 p80"))
     assert [start.attempt.workload for start in t.cycle().starts] == [first]
     t.settle()
@@ -126,7 +126,7 @@ def test_who_was_given_what_is_free_starts_before_who_waits_for_a_victim(first, 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_that_are_kept_are_those_of_a_world_built_fresh(seed):
-    """While few of a kind come and go, which leave another behind them, and while many do."""
+    """Kept rows equal those of a fresh world, whether few or many workloads of a kind change at a time."""
     dice = random.Random(seed)
     scene = world("n1:1", "a=1 b=1", "runs a g1 @n1", *(f"w{i} a g1" for i in range(MOVED)))
     kept = scene.world()
@@ -139,7 +139,7 @@ def test_rows_that_are_kept_are_those_of_a_world_built_fresh(seed):
         waiting = sorted(scene.workloads.keys() - {"runs"})
         for name in dice.sample(waiting, dice.randrange(4)):
             row = scene.workloads[name]
-            if dice.randrange(2):  # it is another one now, at another place
+            if dice.randrange(2):  # it changes its place in the order
                 row = replace(row, serial=dice.randrange(10_000))
                 scene.put(row)
                 kept.put(row)
@@ -153,13 +153,13 @@ def test_rows_that_are_kept_are_those_of_a_world_built_fresh(seed):
 
 
 def _rows_of(of: World) -> list[list[str]]:
-    """Ids of what waits, by kind, each in its order."""
+    """Ids of waiting workloads, in order, by kind."""
     of.update_sets()
     return sorted([chunk.workload.id for chunk in row] for row in of.rows_alike(job_key))
 
 
 def test_a_share_is_the_largest_ratio_whatever_was_asked_for_before():
-    """Of 4 GPUs; of all 64 cores, as there is no bound; of no memory, which counts as a thousandth."""
+    """Due: 4 GPUs; all 64 cores, since it is unlimited; no memory, which counts as a thousandth."""
     measure = Measure(Resources(4000, INFINITE, 0), Resources(8000, 64_000, 1 << 40))
     placed, more = (1000, 32_000, 0), (1000, 16_000, 0)
     for gpu, cpu, memory in (

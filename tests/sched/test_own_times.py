@@ -15,7 +15,7 @@ from tests.sched.stage import Stage
     [(None, 60_000, False), (30_000, 60_000, True), (-1, 0, False), (90_000, 0, False), (None, 0, True)],
 )
 def test_grace_of_a_broken_gang(own: int | None, common: int, evicted: bool) -> None:
-    """It has been broken for 40 s; its own grace goes before the common one."""
+    """It has been broken for 40 s; its own grace overrides the common one."""
     stage = Stage([2], {"a": 2})
     stage.submit("gang", "a", 1, tasks=2)
     row = stage.world.tasks["gang", "main-1"]

@@ -1,4 +1,4 @@
-"""Parts of a GPU that accounts own lie beside parts of the same account only."""
+"""Parts of a GPU that belong to an account share a device only with parts of the same account."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_part_without_an_owner_is_no_neighbour_of_one_that_has_one():
 
 
 def test_what_is_reclaimed_is_all_of_the_other_account_and_nothing_of_ones_own():
-    """b is due a GPU. Beside ann's part there is room by numbers; all of hers has to go."""
+    """b is due a GPU. The numbers leave room beside ann's part, but all of hers has to go."""
     jobs = ("a1 a g0.3 by=ann @n1.0", "a2 a g0.3 by=ann @n1.0", "a3 a g1 @n1.1", "a4 a g1 np @n1.2")
     t = settled("n1:3", "a=2 b=1", *jobs, "b1 b g0.5 by=bob np")
     assert t.running()["b1"] == 0.5
@@ -63,7 +63,7 @@ def test_one_victim_is_enough_only_where_the_others_parts_are_its_own():
 
 
 def test_a_part_that_fits_beside_no_other_account_is_not_taken_and_given_back_without_end():
-    """high, above its department's share, would lose all to a1 at once, which would lose it to low."""
+    """high is above its department's share: a1 would take all from it, and low from a1."""
     t = settled(
         "n1:1 n2:1 n3:1", "d0/=1 d1/=1 d0/a=4 d1/b=2:w=0",
         "a2 a g0.5 by=ann @n2.0", "np b g0.3 x2 by=ann np @n2.0,n3.0", "a3 a g0.7 by=ann @n3.0",

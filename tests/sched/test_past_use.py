@@ -1,4 +1,4 @@
-"""The share over quota follows what was used of late; what waited for long goes first; both only if set."""
+"""The share over quota depends on past use, and long waits raise priority; both only if set."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ G = 1000
 
 
 def shares(total, k, *queues):
-    """GPUs of each, for (quota, wants, weight, thousandths used of late)."""
+    """GPUs of each, for (quota, wants, weight, thousandths of past use)."""
     claimants = [
         Claimant(f"q{i}", quota * G, wants * G, weight, created=i, past=past * ALL // 1000)
         for i, (quota, wants, weight, past) in enumerate(queues)
@@ -29,12 +29,12 @@ SHARES = [
     (8, 0, [(0, 8, 1, 900), (0, 8, 1, 0)], [4, 4]),
     (8, 1000, [(0, 8, 1, 0), (0, 8, 1, 0)], [4, 4]),
     (8, 1000, [(0, 8, 1, 500), (0, 8, 1, 500)], [4, 4]),
-    (8, 1000, [(0, 8, 1, 500), (0, 8, 1, 0)], [3, 5]),  # 0.5 and 1 of 1.5: 2.67 and 5.33
+    (8, 1000, [(0, 8, 1, 500), (0, 8, 1, 0)], [3, 5]),  # weights 0.5 and 1: 2.67 and 5.33
     (8, 1000, [(0, 8, 1, 1000), (0, 8, 1, 0)], [0, 8]),
     (8, 500, [(0, 8, 1, 1000), (0, 8, 1, 0)], [2, 6]),  # 0.25 and 0.75
-    (8, 1000, [(0, 8, 3, 750), (0, 8, 1, 250)], [6, 2]),  # as much as its weight: nothing changes
-    (8, 1000, [(4, 8, 1, 1000), (0, 8, 1, 0)], [4, 4]),  # quota stays
-    (8, 1000, [(0, 8, 1, 1000), (0, 3, 1, 0)], [5, 3]),  # what the others leave is for everybody
+    (8, 1000, [(0, 8, 3, 750), (0, 8, 1, 250)], [6, 2]),  # past use in proportion to weight changes nothing
+    (8, 1000, [(4, 8, 1, 1000), (0, 8, 1, 0)], [4, 4]),  # quota is not reduced
+    (8, 1000, [(0, 8, 1, 1000), (0, 3, 1, 0)], [5, 3]),  # all share what the others leave
     (8, 1000, [(0, 8, 1, 1000), (0, 8, 1, 1000)], [4, 4]),  # if all have used too much, weights alone count
     (9, 1000, [(0, 9, 1, 0), (0, 9, 1, 333), (0, 9, 1, 667)], [6, 3, 0]),  # 2/3, 1/3 and nothing
 ]
@@ -100,12 +100,12 @@ def test_it_is_off_unless_it_is_set():
 
 
 AGEING = [
-    # the one that waited, the other one, who runs
+    # the one that waited, the other one, the one that runs
     ("old a g1 p50 waits=599", "new a g1 p60", "new"),  # 9 steps
     ("old a g1 p50 waits=600", "new a g1 p60", "old"),  # 10 steps, and it is older
     ("old a g1 p50 waits=36000", "new a g1 p95", "new"),  # 40 steps at most
     ("old a g1 p90 waits=36000", "new a g1 p99", "old"),  # not above 99 ...
-    ("old a g1 p90 waits=36000", "new a g1 np p100", "new"),  # ... so that this goes first
+    ("old a g1 p90 waits=36000", "new a g1 np p100", "new"),  # ... so this goes first
     ("old a g1 p100 np waits=36000", "new a g1 np p125", "old"),
 ]
 
@@ -129,7 +129,7 @@ def test_who_went_first_by_waiting_is_not_preempted_by_those_it_went_before():
 
 
 def test_waiting_takes_from_nobody():
-    """Equal ones do not take turns however long one of them waits."""
+    """Of two equal workloads the waiting one never evicts the other, however long it waits."""
     t = aged(HOUR, "x a g1 p50 @n1", "w a g1 p50")
     t.settle(wait=3_600_000)
     assert t.rows() == ["x Running 1 n1", "w Pending 0"]

@@ -79,7 +79,7 @@ def test_a_node_of_two_pools_is_in_the_first_by_name():
 
 
 def test_limits_are_per_pool():
-    """Over its limit in one pool, it goes to the next."""
+    """A workload over the limit in one pool goes to the next."""
     t = settled("n1:2 n2:2:pool=fast", "a=1+fast=1:max=1", "a1 a g1", "a2 a g1", "a3 a g1", pools="fast")
     assert t.rows() == ["a1 Running 1 n1", "a2 Running 1 n2", "a3 Pending 0"]
 
@@ -132,7 +132,7 @@ def test_foreign_gpus_count_as_full():
 
 
 def test_free_now_before_free_soon():
-    """n1 would be packed better, but is only promised."""
+    """n1 packs better, but its place is not free yet."""
     t = Ticker(world("n1:1 n2:4", "a=5", "gone a g1 ~n1", "x a g1"), stop=60_000)
     t.cycle()
     assert t.scene.tasks_of("x")[0].claims.node == "n2" and t.attempts("x") == 1

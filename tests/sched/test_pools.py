@@ -82,7 +82,7 @@ def test_a_weight_counts_in_each_pool():
     ("asks", "row", "attempts"), [("x1-2", "j Running 0.5 n2", 1), ("", "j Running 0.5 n1", 2)]
 )
 def test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(asks, row, attempts):
-    """At the limit of fast j goes for w; for two tasks big goes as well, and there is room for j again."""
+    """At the limit of fast j gives way to w; for two tasks of w big does too, and j has room again."""
     jobs = [
         "j a g0.5 p25 @n2.4 pool=default,fast",
         "big a g3 p25 @n2 pool=fast",
@@ -93,7 +93,7 @@ def test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(asks, ro
 
 
 def test_what_a_derived_project_deserves_counts_in_each_pool():
-    """Of two GPUs b has what a leaves of them, of four in fast what a and the department inside d leave."""
+    """b deserves what a leaves of two GPUs, and in fast what a and the department inside d leave of four."""
     scene = world("n1:2 n2:4:pool=fast", "d/=2+fast=4 e/=0+fast=1 d/a=1+fast=2 d/b=?", pools="fast")
     scene.put(replace(scene.departments["e"], parent="d"))
     built = scene.world()

@@ -54,26 +54,26 @@ def test_surplus_goes_first():
 
 
 def test_bonus_of_others_and_lower_priority_together():
-    """One GPU is a's bonus, two are held by b's low job: neither is enough alone."""
+    """One GPU is a's bonus and b's low job holds two: neither is enough alone."""
     t = settled("n1:4", "a=4 b=2", "e a g1 elastic @n1*2", "low b g2 p25 @n1", "high b g3 p99")
     assert t.rows() == ["e Running 1 n1", "low Pending 0", "high Running 3 n1"]
 
 
 def test_a_small_job_in_quota_is_no_door_for_a_large_one_beyond_it():
-    """Each team's small job is due; its large one outranks that and would go beyond the quota."""
+    """Each project's small job is in quota; its large one has higher priority and would exceed the quota."""
     t = settled("n1:2", "a=1 b=1", "b2 b g2 p80 @n1", "a1 a g1", "a2 a g2 p80", "b1 b g1")
     assert t.running() == {"a1": 1, "b1": 1}
 
 
 def test_nor_one_beyond_the_share_of_its_department():
-    """The project's own quota is larger than its department's, from which others would take it back."""
+    """The project's quota is larger than its department's: others would reclaim what exceeds the latter."""
     queues = "d0/=1 d1/=1 d0/a=2 d1/b=2"
     t = settled("n1:2", queues, "b2 b g2 p80 @n1", "a1 a g1", "a2 a g2 p80", "b1 b g1")
     assert t.running() == {"a1": 1, "b1": 1}
 
 
 def test_a_surplus_task_that_must_go_runs_on_where_there_is_room():
-    """Its node is the only one that high may use; the other one has a GPU left."""
+    """high may use only its node; the other node has a free GPU."""
     t = settled("n1:2:type=x n2:1", "a=3", "low a g1 x1-2 p25 @n1", "high a g1 p80 type=x")
     assert t.running() == {"low": 2, "high": 1} and not t.decisions(verb="evict")
 
@@ -87,7 +87,7 @@ def test_who_stands_in_the_way_is_moved_aside():
 
 
 def test_no_preemption_beyond_the_fair_share():
-    """With high, a would have 2 of 3, though b, inside its quota, asks for one that a has no claim to."""
+    """With high, a would have 2 of 3, but its quota is 1 and b, below its own quota, asks for more."""
     jobs = ("low a g1 p25 @n1", "b1 b g1 @n1", "b2 b g2", "high a g2 p80")
     t = Ticker(world("n1:3", "a=1 b=2", *jobs))
     t.cycle()
@@ -95,7 +95,7 @@ def test_no_preemption_beyond_the_fair_share():
 
 
 def test_weight_0_preempts_into_what_nobody_is_due():
-    """With high it has two GPUs more than its quota, but the second one is idle and nobody is due it."""
+    """high takes low's GPU and the idle one, which no project is due."""
     assert settled("n1:2", "a=1:w=0", "low a g1 p25 @n1", "high a g2 p80").running() == {"high": 2}
 
 
@@ -138,7 +138,7 @@ def test_minimum_run_time():
 
 
 def test_nobody_waits_for_an_equally_large_one_of_lower_priority():
-    """low would go before mid, but is safe for a while; mid is as large and may go at once."""
+    """low would go before mid, but is protected for now; mid is as large and may go at once."""
     jobs = ("low a g1 p10 @n1 ran=10", "mid a g1 p20 @n2 ran=100", "high a g1 p80")
     t = settled("n1:1 n2:1", "a=2", *jobs, pools="default:min=60")
     assert t.running() == {"low": 1, "high": 1}
@@ -177,7 +177,7 @@ def test_groups_get_portions_by_their_own_priority():
 
 @pytest.mark.parametrize("queues", ["b=3 c=2", "d0/=3 d1/=2 d0/b=3 d1/c=4"])
 def test_what_is_cheapest_may_not_be_enough_for_the_queue(queues):
-    """The device with least on it has too little of c's own: c would be above its fair share after it."""
+    """The cheapest device has too little of c's own work: c would then exceed its fair share."""
     t = settled(
         "n1:2 n2:2", queues,
         "one c g1 @n1.0", "e b g4 elastic @n1*1", "s c g0.2 @n2.0", "m b g0.75 @n2.0", "t c g0.2 @n2.1",
@@ -187,14 +187,14 @@ def test_what_is_cheapest_may_not_be_enough_for_the_queue(queues):
 
 
 def test_who_need_not_go_in_the_end_stays():
-    """For the first portion above the limit two small jobs would go; then a large one goes in their stead."""
+    """For the first portion above the limit two small jobs would go; then a large one replaces them."""
     t = settled("n1:4 n2:4", "a=1:max=5", "x a g0.5 @n1.0", "y a g0.5 @n1.0", "z a g3 @n2", "w a g1 x1-3 p99")
     assert t.rows() == ["x Running 0.5 n1", "y Running 0.5 n1", "z Pending 0", "w Running 3 n1+n2"]
     assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1
 
 
 def test_of_those_on_one_device_nobody_goes_without_need():
-    """In their order all three would go, the largest first y and x; z and y are enough, and less."""
+    """In eviction order all three would go, largest first y and x; z and y suffice and lose less."""
     jobs = ("z a g0.2 p10 @n1.0", "x a g0.3 p20 @n1.0", "y a g0.5 p30 @n1.0", "w a g0.7 p80")
     t = Ticker(world("n1:1", "a=1", *jobs), settings=Settings(refine=False))
     t.settle()
@@ -210,14 +210,14 @@ def test_of_a_node_with_free_devices_the_victim_goes_that_frees_most_for_its_pri
 
 
 def test_what_is_given_meanwhile_makes_its_own_queue_no_earlier_to_lose():
-    """a was more above its due than b before w came; its first place of three does not change that."""
+    """a was further above its due than b before w came; placing w's first task does not change that."""
     jobs = ["low b g1 p25 @n1", "big b g2 @n0", "e a g1 x1-1-2 p65 @n1,n1", "w b g1 x3 p80"]
     t = settled("n0:2 n1:4", "a=2 b=1", *jobs)
     assert t.rows("low", "big", "w") == ["low Pending 0", "big Running 2 n0", "w Running 3 n1"]
 
 
 def test_where_one_that_must_move_has_no_other_place_another_moves():
-    """w needs a job of a evicted and one of b moved. v1 and m1 would be less, but no node has 0.6 for m1."""
+    """w needs one job of a evicted and one of b moved. v1 and m1 cost less, but no node has 0.6 for m1."""
     t = settled(
         "n1:2 n2:1 n3:1", "a=2 b=3",
         "v1 a g0.25 p25 @n1.0", "m1 b g0.6 @n1.0", "v2 a g0.4 p25 @n1.1", "m2 b g0.5 @n1.1",
@@ -237,7 +237,7 @@ def test_on_one_node_another_moves_where_the_first_has_no_other_place():
 
 
 def test_of_many_victims_each_gets_back_its_place_if_there_is_room():
-    """On each node the cheapest two are too small for what comes; beside it there is room for one of them."""
+    """On each node the cheapest two are too small; beside the new task there is room for one victim."""
     nodes = range(9)
     jobs = [
         line
@@ -250,7 +250,7 @@ def test_of_many_victims_each_gets_back_its_place_if_there_is_room():
 
 
 def test_where_its_own_queue_must_give_first_the_least_moves_aside():
-    """c must give three jobs for w, wherever they are. On n1 a whole GPU would move, on n2 half of one."""
+    """c must lose three jobs for w on either node. On n1 two GPUs would move, on n2 half of one."""
     t = settled(
         "n1:4 n2:4", "a=2 b=2 c=3",
         "v1 c g1 p25 @n2", "v2 c g1 p25 @n2", "s c g1 @n2", "m c g0.5 @n2",

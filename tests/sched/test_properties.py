@@ -1,4 +1,4 @@
-"""Random worlds: the referee watches every cycle (safety), and what must come of it in the end (liveness)."""
+"""Random worlds: the referee judges every cycle (safety), and liveness is checked at rest."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ from tests.sched.worlds import GIB
 
 KINDS = ("reclaim", "preempt", "move", "fraction", "gang", "shrink", "grow")
 seen: Counter[str] = Counter()
-"""How many worlds there were, and in how many of them each kind of thing happened."""
+"""The number of worlds, and of worlds in which each kind of event happened."""
 
 
 @st.composite
@@ -30,7 +30,7 @@ def _scenarios(draw):
 
 
 def _profile(examples, whole=False):
-    """So many if `whole`, and in `make test-long`, which draws new ones; else two fifths of them."""
+    """All examples if `whole` and in `make test-long`, which draws new ones; else two fifths of them."""
     examples = max(1, examples * 2 // 5) if settings.default.derandomize and not whole else examples
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
     return settings(max_examples=examples, suppress_health_check=quiet, deadline=None)
@@ -111,7 +111,7 @@ def test_worlds_in_which_accounts_share_no_gpu(found):
 GIVEN_AND_TAKEN = """
     submit j0 a g4 elastic; rest; submit j1 b g1 elastic live; submit j2 a g3; submit j3 a g1 x1-3
     submit j4 b m3Gi p80; finish 0; submit j5 a g1 x2
-"""  # b holds both of its jobs for a while within one cycle: that is no bonus
+"""  # within one cycle b holds both of its jobs for a while, which is no bonus
 ABOVE_FAIR_SHARE = """
     submit j0 a g1 p25; submit j1 c g1 p25; submit j2 a g1 p25; submit j3 a g1 p25; submit j5 c g1 p25; rest
     finish 0; finish 2; submit j6 c g2; drain 3; submit j8 c g0.2 bg; submit j10 a g0.2; submit j11 a g0.4 x2
@@ -136,7 +136,7 @@ def test_worlds_to_which_the_referee_once_objected(nodes, projects, pools, steps
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("piece", range(10))
 def test_many_worlds(piece):
-    """Ten times 2,000 new ones; by piece, so that a run that is cut off says how far it came."""
+    """2,000 new worlds for each of ten pieces, so that an interrupted run shows how far it came."""
 
     @seed_by(seed_or(20261121) + piece)
     @_profile(2_000, whole=True)
@@ -151,7 +151,7 @@ def test_many_worlds(piece):
 @_profile(100)
 @given(_scenarios(), st.integers(1, 4))
 def test_who_is_first_is_placed_with_one_more_gpu_too(found, node):
-    """With the order unchanged: whoever is placed first, or somebody before it, has a place then as well."""
+    """If the order is unchanged, the workload placed first, or one before it, still has a place."""
     half = len(found.steps) // 2
     t = play(replace(found, steps=found.steps[:half]))
     t.submit(*(step.partition(" ")[2] for step in found.steps[half:] if step.startswith("submit")))
@@ -172,7 +172,7 @@ def test_who_is_first_is_placed_with_one_more_gpu_too(found, node):
 
 
 def _placed(t):
-    """(who is given a place, who is asked in which order) by a world built of a scene as it is now."""
+    """(workloads that get a place, the order in which all are tried), in a world built from the scene."""
     only = Settings(actions=("allocate",))
     plan = decide(t.scene.world(), t.now, only)
     world = t.scene.world()
@@ -187,7 +187,7 @@ def _placed(t):
 
 @pytest.mark.parametrize("steps", [0, 3, 30])
 def test_a_small_search_budget_costs_answers_not_rules(steps):
-    """Whatever is left unsearched, the referee finds nothing wrong and the world comes to rest."""
+    """However little is searched, the referee finds no violation and the world comes to rest."""
     for seed in range(25):
         found = scenario(Seeded(seed))
         t = play(replace(found, settings=replace(found.settings, search_steps=steps)))
@@ -196,12 +196,12 @@ def test_a_small_search_budget_costs_answers_not_rules(steps):
 
 
 def test_shares_of_kinds(capsys):
-    """Prints what the worlds above were made of. Runs after them; alone it has nothing to say."""
+    """Prints the kinds of the worlds above. Runs after them; alone it prints nothing."""
     total = seen["worlds"]
     if total:
         shares = ", ".join(f"{kind} {100 * seen[kind] // total} %" for kind in KINDS)
         with capsys.disabled():
             print(f"\n{total} worlds: {shares}; {seen['compared']} compared with one more GPU")
-    shrunk = seen["begun"] - total  # failures, of which Hypothesis has tried many smaller forms
+    shrunk = seen["begun"] - total  # failures: Hypothesis has tried many smaller forms of each
     for kind in KINDS[:5] if total >= 200 and not shrunk else ():
         assert seen[kind] * 10 >= total, f"only {seen[kind]} of {total} worlds have {kind}"

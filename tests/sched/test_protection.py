@@ -1,4 +1,4 @@
-"""Until when a workload is protected, and by whose rule: pool, project or department."""
+"""How long a workload is protected, and whose minimum run time applies: pool's, project's or department's."""
 
 from dataclasses import replace
 from functools import partial
@@ -42,7 +42,7 @@ TABLE = [
     (partial(scene, project=TWO), (2 * MINUTE, "project", "a")),
     (partial(scene, pool=60, project=NONE), None),
     (partial(scene, pool=60, department=NONE), None),
-    # what sets a project apart from those of its department does not protect it from another department
+    # a project's own value does not protect it from another department
     (partial(scene, pool=60, project=TWO, beside="other"), (MINUTE, "pool", None)),
     (
         partial(scene, pool=60, project=TWO, department=FIVE, beside="other"),
@@ -53,7 +53,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("made", "expected"), TABLE)
 def test_the_plan_and_the_reason_name_the_rule_by_which_the_core_decides(made, expected):
-    ticker = Ticker(made(), judged=expected is not None)  # the referee knows the rule of the pool alone
+    ticker = Ticker(made(), judged=expected is not None)  # the referee knows the pool's rule only
     ticker.cycle()
     plan = ticker.plans[-1]
     protection = next((it for it in plan.protections if it.project == "a"), None)

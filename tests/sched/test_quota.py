@@ -10,7 +10,7 @@ def test_non_preemptible_inside_quota():
 
 
 def test_preemptible_use_leaves_quota_to_the_non_preemptible():
-    """The quota is full of preemptible work; a non-preemptible job counts only its own kind."""
+    """Preemptible work fills the quota; against it a non-preemptible job counts only its own kind."""
     t = settled("n1:4", "a=2", "p1 a g2 @n1", "build a g2 np")
     assert t.rows() == ["p1 Running 2 n1", "build Running 2 n1"]
 
@@ -59,7 +59,7 @@ def test_a_derived_quota_alone_is_everything():
 
 
 def test_a_derived_quota_is_never_below_what_is_non_preemptible():
-    """The server made the quota bigger, then a team came and asked for the machine."""
+    """The derived quota was 4; then another project was given all of it."""
     t = Ticker(world("n1:4", "default=? team-a=0", *(f"j{i} default g1 np" for i in range(4))))
     t.settle()
     t.quota("team-a=4")

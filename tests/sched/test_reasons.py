@@ -1,4 +1,4 @@
-"""The set of reasons is closed: each has a code of its own and is found where all are."""
+"""The set of reasons is closed: each has a unique code and is listed in the one table."""
 
 from pliant.model import reason
 from pliant.model.reason import Reason

@@ -1,4 +1,4 @@
-"""Reclaim: what a project has beyond its due goes to projects below theirs."""
+"""Reclaim: a project's GPUs above its due go to projects below theirs."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.sched.worlds import NOW, world
 
 
 def test_what_waits_in_the_others_quota_is_left_its_place():
-    """a1, beyond a's quota, would take big's place; low, in b's, would take it from a1, and big from low."""
+    """a1, above a's quota, would take big's place, low, in b's quota, would take a1's, and big low's."""
     jobs = ("a0 a g0.7 np @n1.0", "big b g0.7 p80 @n2.0", "low b g0.5", "a1 a g0.6")
     t = settled("n1:1 n2:1", "a=1 b=0.5:w=0", *jobs)
     assert t.running() == {"a0": 0.7, "big": 0.7} and not t.decisions(verb="evict")
@@ -27,7 +27,7 @@ def test_only_for_projects_within_their_fair_share():
 
 
 def test_over_quota_is_shared_too():
-    """Nobody has quota; b's fair half is taken back from a."""
+    """No project has quota; b reclaims its fair half from a."""
     t = settled("n1:4", "a=0 b=0", *(f"a{i} a g1 @n1" for i in range(4)), *(f"b{i} b g1" for i in range(4)))
     assert t.split() == {"a": 2, "b": 2} and {"a0", "a1"} <= set(t.running())
 
@@ -78,7 +78,7 @@ def test_a_portion_that_the_next_victim_makes_needless_stays():
 
 
 def test_what_is_told_of_victims_is_in_the_order_in_which_it_was_rightful():
-    """b keeps half a GPU: e's bonus goes first, then small, then e's core, so small is told of before e."""
+    """b keeps half a GPU: e's bonus goes first, then small, then e's core, so small is named before e."""
     t = settled("n1:4", "a=4 b=0.5", "e b g1 elastic live", "small b g0.2")
     t.submit("gang a g2 x2")
     told = [(d.workload, d.gpu_before) for d in t.cycle().decisions if d.beneficiary]
@@ -100,7 +100,7 @@ def test_nobody_is_moved_who_is_not_in_the_way():
 
 
 def test_over_quota_goes_in_quota_stays():
-    """a2 and a1 together are 3 of 2: one GPU has to come back, and a2 could stay."""
+    """a2 and a1 together have 3 of 2: one GPU has to go, and a2 can stay."""
     t = settled("n1:2 n2:2", "a=2 b=2", "a1 a g1 @n2", "a2 a g2 @n1", "b1 b g1 @n2", "b2 b g1")
     assert t.running() == {"a2": 2, "b1": 1, "b2": 1}
 
@@ -128,13 +128,13 @@ def test_the_most_over_loses_first():
 
 
 def test_the_order_between_siblings_is_kept():
-    """b may take up to its fair half, and no workload that would lift it above a."""
+    """b may take up to its fair half, but not for a workload that would lift it above a."""
     t = settled("n1:6", "a=0 b=0", *(f"a{i} a g1 @n1" for i in range(6)), "big b g4", "small b g3")
     assert t.rows("big", "small") == ["big Pending 0", "small Running 3 n1"]
 
 
 def test_the_order_between_departments_is_kept():
-    """a's quota would allow it, but its department would have twice its due and b's less than its own."""
+    """a's quota would allow it, but its department would have twice its due and b's department less."""
     jobs = ("b1 b g2 p25 @n1", "b2 b g3 @n1", "a1 a g2")
     assert settled("n1:5", "d1/=1 d2/=3 d1/a=2 d2/b=3", *jobs).rows("a1") == ["a1 Pending 0"]
     assert settled("n1:5", "d1/=2 d2/=3 d1/a=2 d2/b=3", *jobs).rows("a1") == ["a1 Running 2 n1"]
@@ -168,7 +168,7 @@ def test_a_department_is_not_robbed_for_a_project_over_it():
 
 
 def test_pools_are_apart():
-    """b has quota in the fast pool only: what a has over quota in the default pool is not b's."""
+    """b has quota in the fast pool only and no claim to a's over-quota use in the default pool."""
     t = settled(
         "n1:1 n2:1:pool=fast", "a=0+fast=1 b=0+fast=1", "a1 a g1 @n1", "a2 a g1 @n2", "b1 b g1", pools="fast"
     )
@@ -253,7 +253,7 @@ def test_minimum_run_time_of_the_pool():
 
 
 def test_whoever_has_had_its_time_first_goes():
-    """a2 is the younger, but a1 may go 40 s before it: nobody waits for a2."""
+    """a2 is younger, but a1's protection ends 40 s earlier: a1 goes then."""
     t = settled(
         "n1:2", "a=0 b=1", "a1 a g1 @n1 ran=50", "a2 a g1 @n1 ran=10", "b1 b g1", pools="default:min=60"
     )
@@ -272,7 +272,7 @@ def test_equal_splits_do_not_swing():
 
 
 def test_what_the_quota_would_take_straight_back_is_not_taken():
-    """b2 and b1 would leave b below its quota with b2 waiting, which then has a right to a2's place."""
+    """Without b2 and b1 b would be below its quota, and the waiting b2 could reclaim a2's place."""
     b = ("b0 b m12Gi @n2.1", "b1 b g1 @n1.0", "b2 b m12Gi @n1.1")
     t = settled("n1:2:mem=80 n2:2", "a=2 b=1", "a1 a g1 np @n2.0", *b, "a2 a g2")
     assert t.running() == {"a1": 1, "a2": 2, "b1": 1}
@@ -280,28 +280,28 @@ def test_what_the_quota_would_take_straight_back_is_not_taken():
 
 
 def test_a_bonus_on_a_draining_node_is_no_reason_to_take_what_comes_straight_back():
-    """a has 4 of 3, but one is e's bonus: without it a1's loss would leave a below its quota."""
+    """a has 4 of 3, but one is e's bonus: not counting it, a1's loss would leave a below its quota."""
     running = ("e a g1 elastic @n2*2", "a1 a g1 type=y @n1", "a2 a g1 @n3", "b1 b g1 @n3")
     t = settled("n1:1:type=y n2:2:drain n3:2 n4:2", "a=3 b=1", *running, "b2 b g1 type=y")
     assert t.rows("b2") == ["b2 Pending 0"] and t.split() == {"a": 4, "b": 1}
 
 
 def test_who_has_its_quota_gives_its_bonus_and_nothing_else():
-    """b's own is its quota; that e holds one more as bonus does not make the rest of it surplus."""
+    """Without e's bonus b holds just its quota, so only the bonus may be taken."""
     t = settled("n1:4", "b=3 c=3:rank=200", "d b g2 elastic @n1*2", "e b g1 elastic p65 @n1*2", "w c g1 x2")
     assert t.running() == {"d": 2, "e": 2}
 
 
 def test_what_would_come_back_in_two_steps_is_not_taken():
-    """Without hi, big and lo there is wide, for whom hi was moved; hi ousts wide, and then b's quota has room
-    for lo again."""
+    """Without hi, big and lo, wide runs, for which hi was moved; hi preempts wide, and b's quota has room for
+    lo again."""
     b = ("hi b m12Gi p65 @n2.1", "big b g1 @n1.0", "lo b m12Gi @n1.1", "wide b g1")
     t = settled("n1:2:mem=80 n2:2", "a=2 b=1", "a1 a g1 np @n2.0", *b, "a2 a g2")
     assert t.running() == {"a1": 1, "hi": 0.15, "big": 1, "lo": 0.15, "wide": 1}
 
 
 def test_departments_that_are_due_nothing_do_not_take_from_one_another():
-    """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
+    """b and c have quota, their departments none: the project that has the last GPU keeps it."""
     t = settled(
         "n1:2",
         "d0/=0 d1/=0 d2/=1 d0/c=2 d1/b=2 d2/a=1",
@@ -314,7 +314,7 @@ def test_departments_that_are_due_nothing_do_not_take_from_one_another():
 
 
 def test_own_bonus_does_not_count_against_what_is_due():
-    """b runs on 1 of 3 and has 1 more lent; with j7 it is at its quota, so a's over-quota use gives way."""
+    """b runs on 1 of 3 and has 1 as bonus; with b2 it is at its quota, so a's over-quota use gives way."""
     t = settled(
         "n1:2:type=x n2:2",
         "a=0:w=1 b=3:w=0",
@@ -326,14 +326,14 @@ def test_own_bonus_does_not_count_against_what_is_due():
 
 
 def test_what_finds_its_place_again_counts_as_well():
-    """With c1 stopped d would be inside its share and might take from e; but c1 would come straight back."""
+    """With c1 stopped d would be below its share and could take from e; but c1 would start again at once."""
     queues = "d/=3:w=1 e/=1:w=1 d/b=4:w=0 d/c=1:w=0 e/a=3:w=0"
     t = settled("n1:4", queues, "c1 c g1 @n1", "a1 a g2 @n1", "c2 c g0.6 @n1", "b1 b g2 np p100")
     assert t.rows("a1", "b1") == ["a1 Running 2 n1", "b1 Pending 0"] and not t.decisions()
 
 
 def test_weight_0_has_no_claim_to_what_nobody_is_due():
-    """A third GPU is nobody's due: who came first to it keeps it, though the older project asks for it."""
+    """No project is due the third GPU: the one that has it keeps it, though the older project asks for it."""
     t = settled("n1:3", "b=1:w=0 a=1:w=0", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1 @n1", "b2 b g1")
     assert t.running() == {"a1": 1, "a2": 1, "b1": 1}
 
@@ -341,9 +341,9 @@ def test_weight_0_has_no_claim_to_what_nobody_is_due():
 @pytest.mark.parametrize(
     ("queues", "expected"),
     [
-        ("a=0:w=1 b=0:w=0", {"a1": 1, "b1": 1}),  # beyond its quota weight 0 is due nothing
-        ("a=0:w=1 b=0:w=0:rank=200", {"b1": 1, "b2": 1}),  # yet a lower rank takes from a higher one
-        ("a=1:w=1 b=0:w=0:rank=200", {"a1": 1, "b1": 1}),  # for its quota alone
+        ("a=0:w=1 b=0:w=0", {"a1": 1, "b1": 1}),  # weight 0 has no due beyond its quota
+        ("a=0:w=1 b=0:w=0:rank=200", {"b1": 1, "b2": 1}),  # a lower rank takes nothing from a higher one ...
+        ("a=1:w=1 b=0:w=0:rank=200", {"a1": 1, "b1": 1}),  # ... except for its quota
         ("a=0:w=1 b=1:w=1:rank=25", {"a1": 1, "b1": 1}),
     ],
 )
@@ -356,7 +356,7 @@ def test_weight_0_and_rank(queues, expected):
     [(("", ":rank=25"), "c1"), ((":rank=25", ""), "b3"), (("", ""), "b3")],
 )
 def test_the_department_s_rank_comes_before_its_projects_excess(ranks, victim):
-    """b is further above its due than c, but what is in the department of the lower rank goes first."""
+    """b is further above its due than c, but work in the department of the lower rank goes first."""
     b, c = ranks
     t = settled(
         "n1:4", f"x/=1 y/=0:w=0{b} z/=0:w=0{c} x/a=1 y/b=0 z/c=0",
@@ -391,7 +391,7 @@ def test_reclaim_waits_for_the_stop():
 
 
 def test_who_is_cheapest_is_not_in_the_way_of_who_is_enough():
-    """a is half a GPU above its quota: once its small job is gone its large one may not go any more."""
+    """a is half a GPU above its quota: once its small job is gone, its large one is protected."""
     t = settled(
         "n1:4", "a=3 b=2", "x a g0.5 p65 @n1.0", "y b g0.5 @n1.0", "z a g3 p65 @n1.1.2.3", "w b g0.5 x2"
     )
@@ -399,7 +399,7 @@ def test_who_is_cheapest_is_not_in_the_way_of_who_is_enough():
 
 
 def test_what_this_very_cycle_gave_makes_nobody_above_its_due():
-    """b's new job gets the last GPU; without it b has just its quota, and nothing of it goes for a's pair."""
+    """b's new job gets the last GPU; without it b has just its quota, so b loses nothing to a's pair."""
     scene = world(
         "n1:3 n2:3:mem=24", "a=4 b=3",
         "x b g0.5 @n1.0", "y b g0.5 @n1.0", "z a g0.5 @n1.1", "m a m12Gi p80 @n1.2", "np b g2 p99 np @n2",
@@ -409,7 +409,7 @@ def test_what_this_very_cycle_gave_makes_nobody_above_its_due():
 
 
 def test_a_bonus_makes_nobodys_due_smaller():
-    """With e's bonus counted as asked for, a's due would fall below what it has: e and big took turns."""
+    """If e's bonus counted as asked for, a's due would fall below its use: e and big took turns."""
     t = settled("n1:2 n2:2 n3:1", "a=1 d=3:w=2", "part a m3Gi @n3", "pair d g1 x2 @n1,n1", "big d g2")
     t.submit("e a g1 elastic live")
     t.settle()
@@ -417,7 +417,7 @@ def test_a_bonus_makes_nobodys_due_smaller():
 
 
 def test_one_that_loses_more_than_is_asked_for_is_weighed_against_several():
-    """big alone would do and lose 2 GPUs for 1. If half goes first, two may still give a step: 1.5 in all."""
+    """Evicting big alone would lose 2 GPUs for 1. If half goes first, two may give a portion: 1.5 in all."""
     t = settled(
         "n0:2 n1:4", "a=2 b=1",
         "big b g2 @n0", "half b g0.5 @n1", "x a g1 @n1", "y a g0.5 p25 @n1", "two b g1 x1-2 @n1,n1",
@@ -427,7 +427,7 @@ def test_one_that_loses_more_than_is_asked_for_is_weighed_against_several():
 
 
 def test_who_has_lost_something_is_compared_anew():
-    """b and c have four GPUs each: the second loss is that of whom the first has left more."""
+    """b and c have four GPUs each: the second loss falls on the one that has more after the first."""
     jobs = [f"{project}{number} {project} g1 @n1" for project in "bc" for number in range(4)]
     t = Ticker(world("n1:8", "a=2 b=1 c=1", *jobs, "first a g1", "second a g1"))
     t.cycle()
@@ -435,7 +435,7 @@ def test_who_has_lost_something_is_compared_anew():
 
 
 def test_a_small_victim_that_is_soon_free_is_waited_for():
-    """y could be taken now and has 4 GPUs; x has one, and its minimum run time is over in 50 s."""
+    """y may be evicted now and has 4 GPUs; x has one, and its minimum run time ends in 50 s."""
     t = settled("n1:5", "a=1 b=0", "y b g4 @n1", "x b g1 ran=10 @n1", "w a g1", pools="default:min=60")
     assert t.verdict("w").reason.code == "min-runtime"
     t.settle(wait=60_000)

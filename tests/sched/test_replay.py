@@ -1,4 +1,4 @@
-"""The same world gives the same plan bit for bit, under any hash seed."""
+"""The same world gives the same plan, byte for byte, under any hash seed."""
 
 import os
 import subprocess

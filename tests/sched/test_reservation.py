@@ -1,4 +1,4 @@
-"""A large gang that waits reserves what gets free; others fill in only if they end in time."""
+"""A large waiting gang reserves GPUs that come free; others use them only if they end in time."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def played(nodes, projects, *jobs, settings=ON):
     return t
 
 
-# Two nodes of two; x runs on n1 and says that it ends in ten minutes; the gang needs all four.
+# Two nodes of two GPUs; x runs on n1 with a declared end in ten minutes; the gang needs all four.
 BUSY = ["x a g2 np ran=60 lasts=660 @n1", "gang a g2 x2"]
 
 
@@ -26,15 +26,15 @@ def test_without_it_small_work_goes_first_for_ever():
 
 
 FILLS = [
-    # the one that would fill in, whether it may
-    ("s a g1", False),  # it does not say how long it runs
+    # the workload that would fill in, whether it may
+    ("s a g1", False),  # no declared run time
     ("s a g1 lasts=600", True),
     ("s a g1 lasts=601", False),
     ("s a g2 lasts=300", True),
     ("s a g0.5 lasts=601", False),
     ("s a g0.5 lasts=600", True),
     ("s a g1 x1-2 lasts=600", True),
-    ("s a c1", True),  # no GPU of it is kept, and cores are left
+    ("s a c1", True),  # it needs no reserved GPU, and cores are left
 ]
 
 
@@ -68,7 +68,7 @@ def test_other_nodes_are_not_kept():
 
 
 def test_nobody_knows_when_it_starts():
-    """What runs does not say when it ends: nothing fills in, and what gets free is kept."""
+    """Running work has no declared end: nothing fills in, and GPUs that come free are kept."""
     t = played("n1:2 n2:2", "a=9", "x a g2 np @n1", "gang a g2 x2", "s a g1 lasts=1")
     assert t.rows("s") == ["s Pending 0"]
     reason = t.verdict("s").reason
@@ -127,7 +127,7 @@ def test_a_constant_world_rests_and_nothing_stays_behind():
 
 
 def test_what_its_own_project_gives_back_by_then_does_not_count():
-    """The project's quota is all there is: once x has ended, the gang is within it."""
+    """The gang fits into the project's quota, which is the whole cluster, only once x has ended."""
     t = played("n1:2 n2:2", "a=4", *BUSY, "s a g1")
     assert t.rows("gang", "s") == ["gang Pending 0", "s Pending 0"]
     assert t.verdict("s").reason.code == "reserved"

@@ -1,4 +1,4 @@
-"""The table of the kinds of rows, and rows that the core makes of rows."""
+"""The table of row kinds, and rows that the core derives from rows."""
 
 from dataclasses import dataclass, fields, replace
 from typing import get_args

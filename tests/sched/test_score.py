@@ -1,4 +1,4 @@
-"""The order of nodes against the same rules applied to every node: the index leaves nothing out."""
+"""Compares the indexed order of nodes with the same rules applied to every node."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def _world(nodes):
 
 
 def _arrive(world, workload):
-    """Whether it found a place at once; if not it goes away."""
+    """True if it was placed at once; otherwise removes it."""
     task = Task(workload.id, "main-0", "main", 0)
     world.put(workload)
     world.put(task)
@@ -82,7 +82,7 @@ def _allocated(world):
 
 # ---------------------------------------------------------------- the index
 def _stranded(node, gpu, need, rates):
-    """Milli-GPUs times the rate for which a node has no cores (or memory), after it gave so much."""
+    """Milli-GPUs times the rate for which a node lacks cores (or memory) after giving `gpu` and `need`."""
     rate = rates[node.look.by_memory]
     free = node.free_memory if node.look.by_memory else node.free_cpu
     return max(0, (node.room - gpu) * rate - (free - need) * GPU) if rate else 0
@@ -139,7 +139,7 @@ def test_the_index_finds_the_node_that_a_look_at_all_of_them_finds(nodes, held, 
     st.integers(2, 7),
     st.sampled_from(list(Strategy)),
 )
-@example(  # after the first one the node would strand a GPU: another one is better
+@example(  # after the first job the node would strand a GPU: another node is better
     [(2, 0, 32, "A"), (3, 18, 32, "A"), (3, 40, 32, "A")],
     [((1, GPU), 0, 0), ((1, GPU), 0, 0)],
     ((1, GPU), 8000, 0),
@@ -147,7 +147,7 @@ def test_the_index_finds_the_node_that_a_look_at_all_of_them_finds(nodes, held, 
     Strategy.PACK,
 )
 def test_of_equal_jobs_each_goes_where_it_would_go_alone(nodes, held, asked, count, strategy):
-    """They are placed in a series, which asks the index again only if another node may be better now."""
+    """A series places them; it queries the index again only if another node may have become better."""
     pool, jobs = (
         NodePool("default", "default", gpu_strategy=strategy, cpu_strategy=strategy),
         range(50, 50 + count),
@@ -185,7 +185,7 @@ def test_of_equal_jobs_each_goes_where_it_would_go_alone(nodes, held, asked, cou
         ([(2, 16, 32, "A"), (2, 40, 32, "A")], [((1, GPU), 4000, 0)], ((0, GPU), 9000, 0), "n1"),
         # A fraction joins the fullest device on which it fits, on whatever node that is.
         ([(1, 16, 32, "A"), (2, 16, 32, "A")], [((1, 250), 0, 0), ((1, 810), 0, 0)], ((1, 190), 0, 0), "n1"),
-        # Where nobody asks for cores, fewer free GPUs come first.
+        # Where no work asks for cores, the node with fewer free GPUs comes first.
         ([(3, 16, 32, "A"), (2, 16, 32, "A")], [], ((1, GPU), 0, 0), "n1"),
     ],
 )
@@ -198,7 +198,7 @@ def test_the_best_node(nodes, held, asked, node):
 
 
 def test_what_a_node_lacks_now_counts_and_not_what_it_lacked_when_it_was_empty():
-    """Without memory for its GPUs n0 has cores to give away; empty it had less of these."""
+    """n0 lacks memory for its GPUs and so has cores to spare; when empty it had fewer spare cores."""
     world = _world([(4, 16, 40, "A"), (4, 16, 40, "A")])
     for serial, drawn in enumerate([((1, GPU), 4000, 8), ((0, GPU), 0, 24), ((0, GPU), 4000, 0)]):
         assert _arrive(world, _job(serial, _request(drawn)))
@@ -259,16 +259,16 @@ ENDED = (NODES, st.lists(ASKED, min_size=1, max_size=8), st.integers(0, 7))
 
 
 def _with_a_node_more(nodes, drawn, more):
-    """Never more than an exact packer, no GPU is left that somebody could use, and a node more lowers the
-    allocation by no more than its own size: neither at the end nor from the start."""
+    """The allocation is at most an exact packer's, leaves no GPU that a refused task could use, and one more
+    node, at the end or from the start, lowers it by no more than the node's size."""
     requests = [_request(each) for each in drawn]
     world, larger = _world(nodes), _world([*nodes, more])
     refused = [r for serial, r in enumerate(requests) if not _arrive(world, _job(serial, r))]
     before, most = _allocated(world), _most([*nodes, more], requests)
     assert before <= _most(nodes, requests)
-    for request in refused:  # who found no place still finds none
+    for request in refused:  # a refused task still has no place
         assert not any(fits(node, request) for node in world.nodes.values())
-    world.put(_node(len(nodes), more))  # who was refused asks again
+    world.put(_node(len(nodes), more))  # refused tasks are tried again
     for serial, request in enumerate(refused, 50):
         _arrive(world, _job(serial, request))
     assert before <= _allocated(world) <= most
@@ -278,7 +278,7 @@ def _with_a_node_more(nodes, drawn, more):
 
 
 def _with_a_task_less(nodes, drawn, which):
-    """A task that ends lowers the allocation by no more than its own size, once others have asked again."""
+    """After a task ends and refused ones are tried again, the allocation falls by at most the task's size."""
     requests = [_request(each) for each in drawn]
     world = _world(nodes)
     placed = {serial: _arrive(world, _job(serial, request)) for serial, request in enumerate(requests)}

@@ -1,4 +1,4 @@
-"""Semi-preemptible work: its minimum is guaranteed inside the quota, what it holds above may be taken."""
+"""Semi-preemptible work: its minimum is guaranteed inside the quota, portions above it may be taken."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_above_its_minimum_it_goes_when_another_team_claims_its_share():
 
 @pytest.mark.parametrize("asks", ["b1 b g1", "b1 b g2", "b1 b g1 x2"])
 def test_its_minimum_is_taken_for_nobody(asks):
-    """Of a project far over its due, too: what is guaranteed was admitted inside a quota that was lowered."""
+    """Even if its project is far over its due: the minimum was admitted before the quota was lowered."""
     t = settled("n1:2", "a=2 b=0", "a1 a g1 x2-4 semi")
     t.quota("a=0")
     t.quota("b=2")
@@ -39,7 +39,7 @@ def test_its_minimum_has_to_fit_into_the_quota():
 
 
 def test_only_its_minimum_counts_as_non_preemptible():
-    """A second one with a minimum of 2 has room in a quota of 4 though together they hold 6."""
+    """A second one with a minimum of 2 fits into a quota of 4 though together they hold 6."""
     t = settled("n1:4 n2:2", "a=4", "a1 a g1 x2-4 semi", "a2 a g1 x2-4 semi")
     assert sum(t.running().values()) == 6
     assert t.world.usage("a").non_preemptible.gpu == 4_000
@@ -67,7 +67,7 @@ def test_one_elastic_task_keeps_a_device():
 
 
 def test_it_is_not_moved():
-    """Two GPUs in pieces stay in pieces: its core runs where it runs."""
+    """Its core is not moved, even to join two free GPUs on one node."""
     jobs = ("a1 a g1 semi @n1", "a2 a g1 semi @n2", "b1 b g2")
     assert settled("n1:2 n2:2", "a=2 b=2", *jobs).running() == {"a1": 1, "a2": 1}
     moved = settled("n1:2 n2:2", "a=2 b=2", *(job.replace(" semi", "") for job in jobs))

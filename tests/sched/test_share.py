@@ -1,4 +1,4 @@
-"""Fair share as it comes out: how many GPUs each project runs on while all want more."""
+"""Fair share in practice: how many GPUs each project runs on while all want more."""
 
 from fractions import Fraction
 
@@ -86,7 +86,7 @@ def test_fractional_quotas():
 
 
 def test_first_come_when_nobody_is_entitled():
-    """Two gangs of ten on ten GPUs, quota five each: the first to ask runs and is left alone."""
+    """Two gangs of ten on ten GPUs, quota five each: the first one runs and is not evicted."""
     t = settled("n1:10", "p1=5 p2=5", "j1 p1 g1 x10", "j2 p2 g1 x10")
     assert t.rows() == ["j1 Running 10 n1", "j2 Pending 0"]
 
@@ -116,7 +116,7 @@ def test_changed_quota_moves_the_share():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whole_shares_by_largest_remainder(seed):
-    """Without quotas the idle GPUs fall by weight: floors first, the rest to the largest remainders."""
+    """Without quotas idle GPUs are divided by weight: floors first, the rest to the largest remainders."""
     weights = [1 + (seed * 7 + i * 5) % 6 for i in range(4)]
     total = 9 + seed
     exact = [Fraction(total * weight, sum(weights)) for weight in weights]

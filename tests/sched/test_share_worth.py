@@ -1,4 +1,4 @@
-"""What rests of devices are worth: prices of a linear program, and what follows for places."""
+"""Values of the free rest of a device: prices of a linear program, and their effect on placement."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def test_prices_are_those_of_the_program(counts):
         return
     assert list(found) == sorted(found) and found[0] == 0 and found[UNITS] == 1000
     solver = pywraplp.Solver.CreateSolver("GLOP")
-    value = [solver.NumVar(0, 1, "") for _ in range(UNITS + 1)]  # of room, at most a device in all
+    value = [solver.NumVar(0, 1, "") for _ in range(UNITS + 1)]  # value of free room, at most one device
     prices = {units: solver.NumVar(0, 1, "") for units, _ in mix}
     for room in range(1, UNITS + 1):
         solver.Add(value[room] >= value[room - 1])
@@ -52,7 +52,7 @@ def test_prices_are_those_of_the_program(counts):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_share_goes_where_the_rest_loses_least(known):
-    """320 fits beside 470, the fuller device; once shares are known, the rest there is of no use."""
+    """320 fits beside 470, on the fuller device; once the mix is known, the rest there is worthless."""
     world = _world([(1, 0, 0, "A"), (1, 0, 0, "A")])
     for serial, (portion, count) in enumerate(MIX.items() if known else ()):
         waits = replace(_job(100 + serial, Request(1, portion)), desired=Desired.RUNNING)

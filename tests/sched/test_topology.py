@@ -1,4 +1,4 @@
-"""Required and preferred levels of a topology: where work lies, what is taken for it, and why it waits."""
+"""Required and preferred topology levels: placement, victims, and why work waits."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def gang(stage, name, count, within, gpus=1, project="a", groups=None, subs=()):
     from tests.sched.test_subgroups import submit
 
     groups = groups or [tasks("t", least=count, devices=gpus)]
-    # The row is put once more with its level before the first cycle sees it.
+    # The row is replaced by one with its level before the first cycle.
     run, stage.run = stage.run, lambda: None
     submit(stage, name, groups, subs, project=project)
     stage.run = run
@@ -52,7 +52,7 @@ FOUR = ["z1/r1:2", "z1/r2:2", "z2/r3:2", "z2/r4:2"]
             2,
             RACK,
             "n2",
-        ),  # racks of equal names in two zones are two; the fuller first
+        ),  # equal rack names in two zones are two racks; the fuller first
         (["z1/r1:3", "z2/r1:3"], 4, RACK, ""),
         (["z1/-:4", "z1/r1:1"], 2, RACK, ""),  # no label, no domain
         (["z1/-:4", "z1/r1:1"], 2, ZONE, "n1+n2"),
@@ -97,7 +97,7 @@ def test_room_is_taken_in_the_cheapest_domain_that_can_hold_it():
         stage.submit(f"big{number}", "a", 2)
     gang(stage, "job", 4, RACK, project="b")
     shown = stage.shown()
-    assert shown["job"] == (4, "n3+n4")  # r2 has but one of them
+    assert shown["job"] == (4, "n3+n4")  # r2 has only one of them
     assert sorted(shown[f"big{number}"][0] for number in range(3)) == [0, 2, 2]
 
 

@@ -48,7 +48,7 @@ def test_shares_are_divided_level_by_level():
 
 
 def test_reclaim_compares_the_first_level_that_differs():
-    """a may take from b, which is beside a's unit, though unit's own sibling projects are in quota."""
+    """a may take from b, a sibling of a's unit, since b exceeds its quota on that level."""
     jobs = ["b1 b g1 @n1", "b2 b g1 @n1", "b3 b g1 @n1", "a1 a g1"]
     scene = nested(world("n1:3", "org/=3 unit/=1 unit/a=1 org/b=2", *jobs), unit="org")
     plan = decide(scene.world(), NOW, Settings())
@@ -102,7 +102,7 @@ def minimum(scene: Scene, name: str, **runtimes: int) -> Scene:
     [
         ("unit", 60_000, True),  # the queue beside the claimant's decides
         ("unit", 20_000, False),
-        ("org", 60_000, True),  # nothing is set there: the next above it
+        ("org", 60_000, True),  # not set there: the next level above
         ("b", 60_000, False),  # below the level on which the two compete
     ],
 )

@@ -1,4 +1,4 @@
-"""Why something waits: the code and the numbers of each kind of verdict, and wording that once misled."""
+"""The code and the numbers of each kind of verdict, and wording that once misled."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ WAITING = [
     ("n1:2", "a=9", ["w a g1 x3"], "", "never-fits", {"asked": 3000, "tasks": 3}),
     ("n1:2:type=x", "a=9", ["w a g1 type=y"], "", "no-matching-node", {"pool": "default", "node_types": "y"}),
     ("n1:2", "a=9", ["w a g1 pool=fast"], "fast", "no-matching-node", {"pool": "fast", "nodes": 0}),
-    (  # in one pool nothing suits, in the other a taint is all that keeps it away
+    (  # in one pool no node suits, in the other only a taint keeps it away
         "n1:2 n2:2:zone=x:taint=k.v/NoSchedule:pool=fast",
         "a=9",
         ["w a g1 on=zone:x"],
@@ -96,7 +96,7 @@ WAITING = [
         "over-limit",
         {"level": "department", "queue": "d1", "limit": 2000, "used": 1000, "asked": 2000},
     ),
-    (  # x would go for it, so the limit is not what it waits for
+    (  # x would be evicted for it, so it does not wait for the limit
         "n1:4",
         "a=1:max=2",
         ["x a g2 @n1", "w a g2 np"],
@@ -128,7 +128,7 @@ WAITING = [
         "not-entitled",
         {"project": "a", "asked": 1000, "allocated": 2000, "fair_share": 2000, "quota": 2000, "free_all": 0},
     ),
-    (  # b is within its quota as well: nothing can be taken from it
+    (  # b is within its quota too: nothing can be taken from it
         "n1:4",
         "a=3 b=3 c=1",
         ["x b g3 @n1", "w a g2"],
@@ -149,7 +149,7 @@ WAITING = [
 
 
 PROMISED_AND_NOT_TO_BLAME = [
-    # it asks for more than its quota; enough is free, on two nodes; its own project holds them
+    # it exceeds its quota; enough is free, but on two nodes; its own project holds the GPUs
     ("n1:4", "a=1 b=4", ["x b g4 np @n1", "w a g2"]),
     ("n1:2 n2:2", "a=9", ["x a g1 np @n1", "y a g1 np @n2", "w a g2"]),
     ("n1:4", "a=5 b=4", ["x a g4 np @n1", "w a g1"]),
@@ -210,7 +210,7 @@ def test_a_missing_wanted_portion_has_a_reason():
 
 
 def test_what_is_short_for_all_tasks_together_is_named_though_each_has_a_node():
-    """Two of them: the GPUs are there, the cores for both are not."""
+    """Of two tasks each has a node with GPUs, but there are not enough cores for both."""
     cores = settled("n1:2", "a=2").world.nodes["n1"].free_cpu
     t = settled("n1:2", "a=2", f"f a c{cores // 2000} @n1", f"w a g1 c{cores // 3000} x2")
     code, numbers = _why(t, "w")

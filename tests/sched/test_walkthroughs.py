@@ -118,7 +118,7 @@ def test_queue_fairness():
 
 
 def test_fairness_of_who_runs_next_does_not_ask_for_age():
-    """All of team-a's came first; still the two take turns as GPUs come free one by one."""
+    """team-a submitted all its jobs first; still the projects take turns as GPUs come free."""
     t = Ticker(world("n1:1 n2:1", "team-a=1 team-b=1", "a0 team-a g1 @n1", "b0 team-b g1 @n2"))
     t.submit(*(f"a{i} team-a g1" for i in range(1, 5)), *(f"b{i} team-b g1" for i in range(1, 5)))
     for turn in range(8):

@@ -1,4 +1,4 @@
-"""Random worlds full of wishes: whatever the core decides, every task lies where it may."""
+"""Random worlds with many placement wishes: every task is on a node that it may use."""
 
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -83,7 +83,7 @@ def lies_well(t):
 def test_every_task_lies_where_it_may(found):
     nodes, jobs, ends, chosen = found
     note(repr(found))
-    t = Ticker(world(nodes, "a=1 b=3"), settings=chosen, judged=False)  # its referee knows no wishes
+    t = Ticker(world(nodes, "a=1 b=3"), settings=chosen, judged=False)  # the referee does not know wishes
     for job in jobs:
         t.submit(job)
         t.cycle()

@@ -1,4 +1,4 @@
-"""The world: rows in any order, sums that follow, contradictions that are named and kept apart."""
+"""The world: rows in any order, sums that follow, and contradictions that are named and set aside."""
 
 import gc
 import random
@@ -58,7 +58,7 @@ def test_putting_again_replaces():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_dropped_rows_leave_nothing_behind(seed):
-    """Rows that come and go, in any order, leave the world as one that never knew them."""
+    """A world after rows were put and dropped, in any order, equals one that never had them."""
     scene, extra = (
         _scene(),
         world("n8:2 n9:2:pool=slow", "e/=1 e/z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow"),
@@ -77,7 +77,7 @@ def test_dropped_rows_leave_nothing_behind(seed):
 
 
 def test_sets_never_tell_of_what_was_taken_back():
-    """The victim of a trial that brings the sets up to date is found again afterwards."""
+    """A trial updates the sets; after its undo the victim is in them again."""
     found = world("n1:2", "a=2", "x a g1 elastic @n1*2").world()
     found.update_sets()
     mark = found.checkpoint()
@@ -147,7 +147,7 @@ def test_contradictions_are_named_and_kept_apart(claims, named):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_known_of_devices_follows_every_change(seed):
-    """Looking only at nodes that changed finds what looking at all of them finds, in the same order."""
+    """Checking only changed nodes finds the same, in the same order, as checking all."""
     dice, scene = random.Random(seed), world("n1:1 n2:2 n3:2", "a=9", *(f"w{at} a g1" for at in range(6)))
     found, followed, told = scene.world(), DeviceFaults(), set()
     devices = [Gpu(name, 0, 16 * GIB) for name in ("n1.0", "n2.0", "n2.1", "n3.0", "x")]
@@ -197,7 +197,7 @@ def _asks(**amounts):
     ],
 )
 def test_a_workload_that_contradicts_itself_is_set_aside(change, flaw):
-    """It says so, and the rest is scheduled; put right, it runs."""
+    """The fault is named and the rest is scheduled; once corrected, it runs."""
     scene = world("n1:2", "a=2", "x a g1", "y a g1")
     plain = scene.workloads["x"]
     scene.workloads["x"] = change(plain)
@@ -268,7 +268,7 @@ def test_check_finds_a_wrong_sum_and_names_it(what):
 
 
 def test_a_node_that_changes_its_gpus():
-    """A GPU goes: what ran on it is placed elsewhere; another comes: it is used."""
+    """A node that gets another GPU uses it."""
     t = settled("n1:2", "a=3", "x a g1 @n1.0", "y a g1 @n1.1", "z a g1")
     node = t.scene.nodes["n1"]
     t.change(replace(node, gpus=(*node.gpus, Gpu("n1.2", 2, 16 * GIB))))
@@ -277,7 +277,7 @@ def test_a_node_that_changes_its_gpus():
 
 
 def test_a_gpu_that_others_begin_to_use():
-    """What runs there is not stopped for it; nothing new is put on it."""
+    """Work on the node keeps running; nothing new is placed on that GPU."""
     t = settled("n1:2", "a=3", "x a g1 @n1.0")
     node = t.scene.nodes["n1"]
     t.change(replace(node, gpus=(node.gpus[0], replace(node.gpus[1], foreign=True))))

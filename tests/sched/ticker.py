@@ -1,7 +1,7 @@
-"""Plays control and engine around the core on a virtual clock: what decide orders happens, after a while.
+"""Plays control and engine around the core on a virtual clock: orders are carried out after a delay.
 
-Every cycle is refereed: the world is checked, the plan is judged by rules written down apart from the core,
-and the world is compared with one built fresh. `show()` is what a user sees, `{name: (status, GPUs, node)}`;
+Every cycle is checked: the referee judges the plan by rules that are independent of the core, and the world
+is compared with one built fresh. `show()` is what a user sees, `{name: (status, GPUs, node)}`;
 `rows()` is the same as text, `["a1 Running 1 n1", "b1 Pending 0"]`.
 """
 
@@ -40,7 +40,7 @@ class Entry:
 class Ticker:
     """One cluster in virtual time. Delays are ms: how long its engine takes to start, to stop and to resize.
 
-    `judged=False` leaves the referee's look at each plan out, for worlds beyond its words.
+    `judged=False` skips the referee's check of each plan, for worlds with rules that it does not know.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Ticker:
         self.log: list[Entry] = []
         self.plans: list[Plan] = []
         self._news = True  # some row changed since the world was last compared with one built fresh
-        self.given_back = 0  # portions that were tried to be given back to victims
+        self.given_back = 0  # ways tried to give a victim a portion back
         self.occupied: dict[AttemptId, tuple[Placement, ...]] = {
             AttemptId(*task.key, task.attempt): (task.carries,)
             for task in scene.tasks.values()
@@ -89,7 +89,7 @@ class Ticker:
                 self._remember(task)
 
     def finish(self, name: str) -> None:
-        """Every live task of it exits 0; a task that was told to stop counts as stopped instead."""
+        """Its running tasks exit 0; a task that was told to stop remains `stopping`."""
         for task in self.scene.tasks_of(name):
             if task.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED):
                 self._end(task)
@@ -136,11 +136,11 @@ class Ticker:
         self._put(replace(self.scene.nodes[name], ready=True))
 
     def change(self, row: Node) -> None:
-        """A node is seen to be another than it was."""
+        """An engine reports changed properties of a node."""
         self._put(row)
 
     def vanish(self, name: str) -> None:
-        """A lost node is taken out of the books."""
+        """Removes a lost node."""
         self._news = True
         self.world.drop(self.scene.nodes.pop(name))
 
@@ -191,14 +191,14 @@ class Ticker:
         return plan
 
     def advance(self, ms: int) -> None:
-        """Let time pass without a decision; what is due happens."""
+        """Lets time pass without a decision; due events happen."""
         self.now += ms
         while self._events and self._events[0][0] <= self.now:
             _, _, kind, attempt, placement = heapq.heappop(self._events)
             self._happen(kind, attempt, placement)
 
     def settle(self, wait: int = 0, cycles: int = 60) -> Plan:
-        """Cycles until nothing changes or is under way, and on for `wait` ms, with a cycle at every wake."""
+        """Runs cycles until nothing changes or is under way, then for `wait` ms more, one at every wake."""
         until = self.now + wait
         for _ in range(cycles):
             plan = self.cycle()
@@ -217,7 +217,7 @@ class Ticker:
 
     @property
     def busy(self) -> bool:
-        """Starts, stops or resizes are under way."""
+        """True if starts, stops or resizes are under way."""
         return bool(self._events)
 
     # ------------------------------------------------------------------ what one sees
@@ -334,7 +334,7 @@ class Ticker:
             self._put(replace(task, phase=phase, started=self.now, first_started=first))
 
     def _end(self, task: Task) -> None:
-        """Nothing of its attempt lives any more; what it claims stays for the next one."""
+        """Its attempt has ended; its claim stays for the next attempt."""
         attempt = AttemptId(*task.key, task.attempt)
         self._note("ended", attempt)
         self.occupied.pop(attempt, None)
@@ -342,7 +342,7 @@ class Ticker:
         self._put(replace(task, phase=phase, carries=None, started=None))
 
     def _forget(self, name: str) -> None:
-        """A deleted workload of which nothing lives is gone."""
+        """Removes a deleted workload without live attempts."""
         tasks = self.scene.tasks_of(name)
         workload = self.scene.workloads[name]
         if workload.desired is not Desired.DELETED or any(task.carries for task in tasks):

@@ -1,4 +1,4 @@
-"""Was everything that was taken needed? Gives each victim one portion back and tries again."""
+"""Checks that every loss was needed: gives each victim one portion back and tries the winner again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.sched.worlds import Scene
 
 
 def irreducible(scene: Scene, plan: Plan) -> int:
-    """Asserts that no victim of a plan could have kept a portion; how many ways of giving back were tried.
+    """Asserts that no victim of a plan could have kept a portion; returns the number of ways it tried.
 
-    Looks at plans in which one workload gets its core and nobody but its victims changes: there the question
-    has one meaning. Others are passed over.
+    Checks plans in which one workload gets its core and only its victims change, for there the question has
+    one meaning; returns 0 for others.
     """
     after = overlaid(scene, plan)
     takes = [d for d in plan.decisions if d.beneficiary and d.verb in (Verb.SHRINK, Verb.EVICT)]
@@ -39,7 +39,7 @@ def irreducible(scene: Scene, plan: Plan) -> int:
     base = {key: scene.tasks[key] if key[0] == winner.id else task for key, task in after.items()}
     tried = 0
     released = {decision.workload for decision in plan.decisions if decision.action == "release"}
-    for name in sorted(victims - released):  # of what these lost some was void
+    for name in sorted(victims - released):  # some claims that these lost were void anyway
         for given in _portions_back(scene, scene.workloads[name], after):
             if not {task.key for task in given} <= taken:
                 continue
@@ -63,7 +63,7 @@ def irreducible(scene: Scene, plan: Plan) -> int:
 
 
 def _wins(scene: Scene, winner: Workload, after: dict[Key, Task]) -> bool:
-    """True if a queue above it had more then than before and than its quota: no preemption does that."""
+    """True if a queue of the winner gained and exceeds its quota, which no preemption may cause."""
     old, new = (Books.of(scene, without_bonus(scene, tasks).values()) for tasks in (scene.tasks, after))
     return any(
         used.gpu > max(old.used[queue, pool].gpu, new.deserved(queue, pool))
@@ -74,9 +74,9 @@ def _wins(scene: Scene, winner: Workload, after: dict[Key, Task]) -> bool:
 
 
 def needless(scene: Scene, plan: Plan) -> None:
-    """Asserts that nobody was moved or stopped whose old place is still free once the plan is carried out.
+    """Asserts that no workload was moved or stopped whose old place is still free after the plan.
 
-    Looks at plans with one beneficiary: a later one may free a place that the first had good reason to clear.
+    Checks plans with one beneficiary: a later one may free a place that the first had to clear.
     """
     after = overlaid(scene, plan)
     if len({decision.beneficiary for decision in plan.decisions if decision.beneficiary}) != 1:
@@ -89,7 +89,7 @@ def needless(scene: Scene, plan: Plan) -> None:
             continue
         workload = scene.workloads[decision.workload]
         if missing(workload, [task for task in scene.tasks.values() if task.workload == workload.id]):
-            continue  # what is left of a gang has no reason to stay
+            continue  # the rest of a broken gang need not stay
         keys = [
             key
             for key, task in after.items()
@@ -115,7 +115,7 @@ def needless(scene: Scene, plan: Plan) -> None:
 
 
 def _portions_back(scene: Scene, victim: Workload, after: dict[Key, Task]) -> Iterator[list[Task]]:
-    """Each smallest thing that could be given back to it where it was: its core, or one portion above."""
+    """Each smallest thing that it could get back at its old place: its core, or one portion above it."""
     mine = [(scene.tasks[key], task) for key, task in after.items() if key[0] == victim.id]
     if not any(new.claims for _, new in mine):
         if missing(victim, [old for old, _ in mine]):

@@ -1,4 +1,4 @@
-"""What work asks of nodes, as words of a world.
+"""Parses the words of a world that say which nodes a job needs, prefers and tolerates.
 
 on      labels of its nodes: `on=zone:a,b`, `!zone:a`, `zone`, `!zone`, `size>4`, `size<4`; joined by `&`,
         alternatives by `|`
@@ -41,7 +41,7 @@ def term(text: str) -> Term:
 
 
 def affinity(said: dict[str, str]) -> Affinity | None:
-    """What `on` and `likes` say."""
+    """The affinity that `on` and `likes` describe."""
     required = tuple(
         tuple(term(text) for text in terms.split("&")) for terms in said.get("on", "").split("|") if terms
     )

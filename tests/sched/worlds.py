@@ -47,12 +47,12 @@ NOW = 100_000_000
 
 Row = NodePool | Department | Project | Node | Workload | Task | PastUse | Disruptions | Booking
 ROOM = Topology("room", ("zone", "rack"))
-"""Of every world: where `within=` and `near=` count."""
+"""The topology of every world, to which `within=` and `near=` refer."""
 
 
 @dataclass
 class Scene:
-    """Rows by identity. What a test knows of the world without asking the world."""
+    """Rows by identity, kept independently of the world under test."""
 
     pools: dict[str, NodePool] = field(default_factory=dict)
     departments: dict[str, Department] = field(default_factory=dict)
@@ -176,7 +176,7 @@ def _gpus(text: str) -> int:
 
 
 def put_queue(scene: Scene, word: str) -> None:
-    """A project, or a department (`d1/=6`); a department that a project names and nobody wrote is derived."""
+    """Adds a project or department (`d1/=6`); a department that only projects name has a derived quota."""
     head, *options = word.split(":")
     path, _, quotas = head.partition("=")
     said = dict(option.partition("=")[::2] for option in options)

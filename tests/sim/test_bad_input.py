@@ -1,4 +1,4 @@
-"""What may be wrong with a trace or a policy: named with its file and line, all of it at once."""
+"""Errors in a trace or policy are all reported at once, with file and line."""
 
 import json
 import random
@@ -209,7 +209,7 @@ NASTY = ("", "-1", "x", "nan", "1e999999999", "9" * 5000, "0", "'", '"', "\0", "
 
 
 def _harmed(text: str, dice: random.Random) -> bytes:
-    """A file as somebody may have cut, joined or filled it."""
+    """A file randomly damaged: cells replaced or mixed, lines repeated, moved or cut."""
     lines = text.splitlines()
     for _ in range(dice.randint(1, 3)):
         at = dice.randrange(len(lines))
@@ -232,7 +232,7 @@ def _harmed(text: str, dice: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_whatever_is_in_a_file_it_is_read_or_refused_by_name(tmp_path, seed):
-    """Files of all kinds, harmed at random: never anything but a trace, or an error that names a file."""
+    """Randomly damaged files give either a trace or an error that names a file."""
     dice = random.Random(seed)
     whole = {
         "nodes.csv": NODES, "projects.csv": PROJECTS, "jobs.csv": JOBS,

@@ -1,4 +1,4 @@
-"""`python -m pliant.sim packing`: how traces are read, what may be wrong with one, figures of small ones."""
+"""`python -m pliant.sim packing`: reading traces, errors in them, and figures of small ones."""
 
 import gzip
 import json
@@ -53,7 +53,7 @@ def test_a_model_is_used_by_those_who_ask_for_it(tmp_path, capsys):
 
 @pytest.mark.parametrize(("moves", "placed", "moved"), [(0, 2, 0), (1, 2, 0), (2, 3, 2), (50, 3, 2)])
 def test_pods_are_moved_within_the_budget(tmp_path, capsys, moves, placed, moved):
-    """Two pods that may run anywhere lie on the node that the third one must have."""
+    """Two pods that may run anywhere occupy the node that the third one needs."""
     pods = PODS + "0,1000,64,1,1000,\n1,1000,64,1,1000,\n2,1000,64,2,1000,T4\n"
     found = _run(tmp_path, capsys, NODES, pods, "--moves", str(moves))[1]
     assert (found["placed"], found["moves"]) == (placed, moved)

@@ -1,4 +1,4 @@
-"""A server's own record through the simulator: the same decisions, and others with other settings."""
+"""Simulates a server's record: the same decisions with its settings, others with other settings."""
 
 import json
 import random
@@ -56,7 +56,7 @@ class Telling(StillLoop):
 
 @pytest.fixture
 def lived(tmp_path):
-    """A while of two teams on eight GPUs: lending, taking back, a gang, a deletion, an elastic job."""
+    """A recorded run of two teams on eight GPUs: lending, reclaim, a gang, a deletion, an elastic job."""
     stage = Recorded(tmp_path, "2x4")
     stage.project("team-a", 4)
     stage.project("team-b", 4)
@@ -125,7 +125,7 @@ def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
 
 
 def test_a_public_trace_is_decided_alike_from_the_record_of_its_server(tmp_path, monkeypatch):
-    """Philly's jobs through a server that records its cycles, and that record through the simulator."""
+    """Plays Philly's jobs on a server that records its cycles, then simulates that record."""
     ring = Ring(tmp_path / "replay")
     monkeypatch.setattr(simulation, "StillLoop", partial(StillLoop, recorder=ring))
     trace = philly.read(DATA / "philly.csv", DATA / "philly_nodes.csv")
@@ -145,7 +145,7 @@ class Day(Recorded):
 
     def begin(self):
         super().begin()
-        self.told = None  # (ms, differences by workload) when it first said that something would be different
+        self.told = None  # (ms, differences by workload) of the first what-if answer with differences
 
     def passes(self, ms):
         self.run(ms)
@@ -159,7 +159,7 @@ class Day(Recorded):
         self.project("team-a", 4)
         self.project("team-b", 4)
         for number in range(16):
-            self.passes(1_007)  # nothing ends in the instant in which something is submitted
+            self.passes(1_007)  # so that no job ends at the instant of a submission
             elastic = number % 4 == 3
             gpus, seconds = 1 if elastic else dice.choice((1, 1, 2, 4)), 60 * dice.randint(60, 400)
             team = dice.choice(("team-a", "team-b"))
@@ -173,10 +173,10 @@ class Day(Recorded):
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_what_if_on_the_server_and_the_simulator_agree_on_the_first_decision(tmp_path, seed):
-    """A day as it was is simulated to the last decision; with one more node up to what the server foresaw.
+    """The simulation repeats a day's decisions; with one more node, its first difference is what-if's.
 
-    What-if compares worlds at rest: in these days the first decision that differs is one that it can tell of,
-    a job that starts instead of waiting.
+    What-if compares worlds at rest. In these days the first different decision is one that it can show: a job
+    starts instead of waiting.
     """
     day = Day(tmp_path, "2x4")
     day.live(seed)

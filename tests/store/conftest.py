@@ -1,4 +1,4 @@
-"""Stores to test: each test that asks for `where` or `store` runs on SQLite and on PostgreSQL."""
+"""Store fixtures: each test that uses `where` or `store` runs on SQLite and on PostgreSQL."""
 
 import shutil
 import tempfile
@@ -15,7 +15,7 @@ from tests.store.postgres import Server, server
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    # Not under pytest's own folder: that is closed to other accounts and too long a path for a socket.
+    # Not under pytest's folder, which other accounts cannot enter and whose path is too long for a socket.
     with tempfile.TemporaryDirectory(prefix="pliant-pg-") as folder, server(Path(folder)) as running:
         yield running
 
@@ -37,7 +37,7 @@ def store(where: str | Path) -> Iterator[Database]:
 
 @pytest.fixture
 def file_store(tmp_path: Path) -> Iterator[Database]:
-    """On SQLite only."""
+    """A store on SQLite."""
     made = open_store(tmp_path / "state.db")
     yield made
     made.close()
@@ -61,7 +61,7 @@ def upgrade() -> None:
 
 
 class Release(Protocol):
-    """Which release of Pliant the test is: the later one, or this one."""
+    """Makes the test run as this release of Pliant or as a later one."""
 
     def __call__(self, later: bool, extra: str = "") -> None: ...
 

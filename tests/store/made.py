@@ -1,4 +1,4 @@
-"""A new store as a copy of one that was made once in this process: a sixth of what a stage costs is saved."""
+"""Copies a new store from one made once per process, which saves a sixth of a stage's cost."""
 
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ def _empty() -> bytes:
 
 
 def open_made(path: Path) -> Database:
-    """The store at a path, which is new or was there before."""
+    """Opens the store at a path; creates it if there is none."""
     if not path.exists():
         path.touch(0o600)
         path.write_bytes(_empty())

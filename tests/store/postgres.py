@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own on a socket in a temporary folder, from Debian's package."""
+"""Runs a private PostgreSQL, from Debian's package, on a socket in a temporary folder."""
 
 import glob
 import os
@@ -20,10 +20,10 @@ DEADLINE = 200  # seconds for the server to answer, or to end
 
 
 class Server:
-    """Gives out fresh places for a store: schemas of one database, which are made faster than databases."""
+    """Provides empty places for a store: schemas of one database, which are created faster than databases."""
 
     def __init__(self, folder: Path, user: str, account: dict[str, object], port: int = 0) -> None:
-        """With a port it listens there too, at 127.0.0.1."""
+        """With a port it also listens at 127.0.0.1."""
         self.folder, self.user, self.count, self.port = folder, user, 0, port
         self._account = account
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +44,7 @@ class Server:
         wait(self, self._process)
 
     def stop(self, how: signal.Signals) -> None:
-        """SIGQUIT: at once. SIGINT: connections are ended, what was committed is kept."""
+        """SIGQUIT stops it at once; SIGINT closes connections and keeps what was committed."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(DEADLINE)
@@ -55,7 +55,7 @@ class Server:
         return f"postgresql://{self.user}@/{database}?host={self.folder}{port}"
 
     def place(self) -> str:
-        """The URL of one that is empty."""
+        """The URL of an empty schema."""
         self.count += 1
         name = f"test_{self.count}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -72,7 +72,7 @@ def program(name: str) -> str:
 
 @contextmanager
 def server(folder: Path, port: int = 0) -> Iterator[Server]:
-    """Runs one; as root it runs as the package's own account, for it refuses to be root."""
+    """Runs a server, under root as the package's account, because PostgreSQL refuses to run as root."""
     initdb = program("initdb")
     user = pwd.getpwuid(os.getuid()).pw_name
     account: dict[str, object] = {}

@@ -49,7 +49,7 @@ def event(subject: str, at: int = 1, message: str = "said") -> Event:
 
 
 def running(number: int, count: int = 1) -> Batch:
-    """A workload that is ordered to start: what one plan writes."""
+    """The batch that a plan writes to start a workload."""
     return Batch(
         put=(
             workload(number),

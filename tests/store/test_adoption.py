@@ -1,4 +1,4 @@
-"""Rows that are made again of what a lost server left on its cluster, by somebody who may have forged it."""
+"""Restores rows from what a lost server left on its cluster, parts of which may be forged."""
 
 import json
 import logging

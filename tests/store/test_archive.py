@@ -1,4 +1,4 @@
-"""Backups that are taken while the store is in use, and their way back."""
+"""Backups of a store in use, and their restore."""
 
 import sqlite3
 import threading
@@ -18,7 +18,7 @@ from tests.store.samples import attempt, event, running, workload
 
 @pytest.fixture
 def backup(store: Database, tmp_path: Path) -> Path:
-    """Of a store with a bit of everything, which had epoch 3."""
+    """A backup of a store with rows of several kinds and epoch 3."""
     store.lead(), store.lead()
     epoch = store.lead()
     for number in range(1, 5):
@@ -31,7 +31,7 @@ def backup(store: Database, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
-    """Where to restore to: nothing is there yet."""
+    """An empty place to restore to."""
     if request.param == "sqlite":
         return tmp_path / "restored.db"
     return request.getfixturevalue("postgres").place()
@@ -146,7 +146,7 @@ def test_of_a_damaged_store_there_is_no_backup(tmp_path: Path) -> None:
         store.commit(epoch, running(number))
     store.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 80)  # behind the tables that a start reads
+        file.seek(4096 * 80)  # after the tables that a start reads
         file.write(b"\xff" * 4096 * 20)
     store = open_store(path)
     with pytest.raises(StoreError, match="damaged"):
@@ -173,12 +173,12 @@ def test_restoring_over_a_store_must_be_asked_for_and_keeps_it_aside(backup: Pat
     aside, _ = everything(tmp_path / "there.db.replaced")
     assert [w.id for w in aside.of(Workload)] == ["w-50"]
     new = open_store(path)
-    assert new.lead() == 8  # 7 was given out by the store that was there
+    assert new.lead() == 8  # 7 was the epoch of the replaced store
     new.close()
 
 
 def test_a_log_that_was_left_behind_does_not_come_back(backup: Path, tmp_path: Path) -> None:
-    """The server was killed: its last transactions lie in the log beside the file that is replaced."""
+    """The server was killed: its last transactions are in the log beside the replaced file."""
     path = tmp_path / "there.db"
     killed = open_store(tmp_path / "killed.db")
     killed.commit(killed.lead(), running(50))

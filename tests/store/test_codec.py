@@ -1,4 +1,4 @@
-"""Every stored class comes back as it went in; what does not fit is refused on both ways."""
+"""Every stored class is decoded as it was encoded; invalid values are refused in both directions."""
 
 import json
 from dataclasses import dataclass, make_dataclass
@@ -79,7 +79,7 @@ def test_every_row_comes_back_equal(kind: Kind[Any]) -> None:
         assert back == value
         assert repr(back) == repr(
             value
-        )  # == alone does not see 1 for True, or a list in a NamedTuple's place
+        )  # == alone does not notice 1 for True, or a list in place of a NamedTuple
 
     check()
 
@@ -126,7 +126,7 @@ def test_unknown_fields_of_a_newer_format_are_refused(text: str, said: str) -> N
     with pytest.raises(CodecError, match=rf"^{said} \(format {FORMAT + 1} of a newer Pliant"):
         TREE.decode(text, FORMAT + 1)
     assert TREE.decode(text, FORMAT).name == "t"
-    assert TREE.decode('{"name":"t"}', FORMAT + 1) == Tree("t")  # nothing is lost here
+    assert TREE.decode('{"name":"t"}', FORMAT + 1) == Tree("t")  # missing fields lose nothing
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the loop may rely on, whatever the store is on."""
+"""What the loop may rely on with every kind of store."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +54,7 @@ REMEMBERED = tuple(type(row) for row in MEMORY)
 
 
 def reopened(store: Database, where: str | Path) -> Saved:
-    """What a second server would see."""
+    """What a second server would load."""
     other = open_store(where)
     try:
         return other.load()
@@ -236,7 +236,7 @@ def test_an_epoch_that_was_never_given_out_is_refused(store: Database) -> None:
 def test_a_batch_that_contradicts_is_refused_whole(store: Database) -> None:
     epoch = store.lead()
     with pytest.raises(StoreError, match="contradicts what is there; nothing of it was written"):
-        store.commit(epoch, Batch(put=(NODE, task(9)), events=(event("server"),)))  # of no workload
+        store.commit(epoch, Batch(put=(NODE, task(9)), events=(event("server"),)))  # no workload
     assert store.load().of(Node) == () and not store.events("server")
     store.commit(epoch, Batch(put=(NODE,)))
     assert store.load().of(Node) == (NODE,)
@@ -264,7 +264,7 @@ def test_any_text_survives(store: Database) -> None:
 
 
 def test_many_threads_write_and_read(store: Database) -> None:
-    """Every batch is there as a whole and shares of a transaction are visible only together."""
+    """Every batch is stored as a whole, and batches of one transaction become visible together."""
     epoch = store.lead()
 
     def write(number: int) -> None:
@@ -297,10 +297,10 @@ def test_the_lead_of_one_that_is_silent_is_taken_once(store: Database) -> None:
     epoch = store.lead()
     seen = store.seen()
     store.renew(epoch)
-    assert store.claim(seen) is None  # it was heard of since
+    assert store.claim(seen) is None  # it has renewed since
     seen = store.seen()
     assert store.claim(seen) == epoch + 1
-    assert store.claim(seen) is None  # another one was faster
+    assert store.claim(seen) is None  # another server was faster
     with pytest.raises(StaleEpoch, match=f"epoch {epoch} is over"):
         store.renew(epoch)
     store.renew(epoch + 1)
@@ -315,12 +315,12 @@ def test_a_closed_store_says_so(store: Database) -> None:
 
 
 def test_loading_takes_time_in_proportion(store: Database) -> None:
-    """Ten times the rows cost at most thirty times: what it takes in seconds is for the benchmarks."""
+    """Ten times the rows take at most thirty times as long; benchmarks measure the seconds."""
 
     def best() -> float:
         took = []
         for _ in range(5):
-            began = time.process_time()  # not what else the machine does
+            began = time.process_time()  # excludes other processes
             store.load()
             took.append(time.process_time() - began)
         return min(took)

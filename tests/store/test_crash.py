@@ -1,4 +1,4 @@
-"""kill -9 at any instant: what was answered is there, nothing is there by half, and it goes on."""
+"""kill -9 at any instant: acknowledged batches are stored, none is stored in part, and work continues."""
 
 import multiprocessing
 import os
@@ -25,11 +25,11 @@ PATIENCE = 180  # seconds for a process to end
 
 
 class Writer:
-    """A process that commits without end and tells the number of each batch once its commit has returned."""
+    """A process that commits in a loop and prints the number of each batch after its commit."""
 
     def __init__(self, where: str | Path, threads: int) -> None:
         read, write = os.pipe()
-        fork = multiprocessing.get_context("fork")  # a fresh interpreter would take most of the test's time
+        fork = multiprocessing.get_context("fork")  # a fresh interpreter takes most of the test's time
         self.process = fork.Process(target=commit_without_end, args=(where, threads, write))
         self.process.start()
         os.close(write)
@@ -39,7 +39,7 @@ class Writer:
         os.kill(self.process.pid, number)
 
     def rest(self) -> list[str]:
-        """What it says until it ends; a line that was cut off does not count."""
+        """Its output until it ends, without an unfinished last line."""
         said = self.lines.read().split("\n")[:-1]
         self.process.join(PATIENCE)
         assert self.process.exitcode is not None
@@ -47,7 +47,7 @@ class Writer:
 
 
 def commit_without_end(where: str | Path, threads: int, out: int) -> None:
-    connect.HANGS = 60_000  # a busy machine that pauses for seconds is no hanging leader
+    connect.HANGS = 60_000  # a pause of seconds on a busy machine must not count as a hung leader
     store = open_store(where)
     epoch = store.lead()
     first = int(store.load().settings["serial"]) + 1
@@ -83,7 +83,7 @@ def writer(where: str | Path, threads: int) -> Iterator[Writer]:
 
 
 def whole(saved: Saved) -> set[int]:
-    """Numbers of the batches that are there; asserts that none is there by half."""
+    """Numbers of the stored batches; asserts that none is stored in part."""
     numbers = {w.serial for w in saved.of(Workload)}
     assert (
         {t.workload for t in saved.of(Task)}
@@ -98,7 +98,7 @@ def test_killed_at_random_instants_it_keeps_what_it_answered(where: str | Path) 
     known: set[int] = set()
     for _ in range(KILLS):
         with writer(where, threads=chance.choice([1, 4])) as child:
-            # The instant: some answers from the start, on whatever machine, and a little later.
+            # The instant: after a number of answers, which holds on any machine, and a little later.
             heard = {int(child.lines.readline()) for _ in range(chance.choice([0, 1, 2, 5, 10]))}
             time.sleep(chance.uniform(0, 0.02))
             child.signal(signal.SIGKILL)
@@ -113,7 +113,7 @@ def test_killed_at_random_instants_it_keeps_what_it_answered(where: str | Path) 
 
 
 def test_a_writer_whose_epoch_is_over_stops(where: str | Path) -> None:
-    """It is stopped in mid-work, another server takes over, and it wakes up again."""
+    """It is suspended at work, another server takes over, and it wakes up again."""
     with writer(where, 3) as child:
         for _ in range(5):
             child.lines.readline()
@@ -123,12 +123,12 @@ def test_a_writer_whose_epoch_is_over_stops(where: str | Path) -> None:
         said = child.rest()
         assert child.process.exitcode == 0
         assert said.count(f"stale epoch {epoch - 1} is over: epoch {epoch} leads now") == 3
-        assert whole(store.load()) == there  # nothing came after the epoch was raised
+        assert whole(store.load()) == there  # nothing was written after the epoch was raised
         store.close()
 
 
 def test_a_writer_that_sleeps_wakes_up_stale(where: str | Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP may hit while it holds the write lock: a take-over says so, and works once that is over."""
+    """SIGSTOP may come while it holds the write lock: until that is free, lead() raises StoreBusy."""
     monkeypatch.setattr(connect, "WAIT", 200)
     with writer(where, 1) as child:
         child.signal(signal.SIGSTOP)

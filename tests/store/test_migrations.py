@@ -27,7 +27,7 @@ from tests.store.conftest import Release
 from tests.store.samples import running
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAD = schema.HEAD  # of this release, whatever a test pretends
+HEAD = schema.HEAD  # this release's, whichever release a test simulates
 
 
 def fill(where: str | Path) -> None:
@@ -73,7 +73,7 @@ def test_a_fresh_database_is_what_the_migrations_make(
 
 
 def test_tables_made_at_once_are_word_for_word_those_of_the_migrations(tmp_path: Path) -> None:
-    """Names, types, order of columns, keys and indexes, as SQLite keeps them."""
+    """Compares names, types, order of columns, keys and indexes, as SQLite stores them."""
     found = []
     for name, by in (("made", migrate._make), ("migrated", lambda c: migrate.change(c, "it"))):
         link = connect(tmp_path / name)
@@ -228,7 +228,7 @@ def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path)
             "mail_servers",
             "bookings",
             "custom_roles",
-        ):  # as old as that they are not
+        ):  # later versions added these tables
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     link.close()

@@ -1,4 +1,4 @@
-"""A state folder that somebody else could put something into is refused, and the part is named."""
+"""A state folder that other accounts could write to is refused; the error names the unsafe part."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_parent_to_which_others_may_write(parent: Path, mode: int) -> None:
     parent.chmod(mode)
     if mode & 0o1000:
         os.chown(parent, 0, 0)
-        demand_private(parent / "state")  # as below /tmp: nobody can rename what is another's
+        demand_private(parent / "state")  # sticky, as /tmp: accounts cannot rename others' files
         return
     os.chown(parent, -1, 4711)
     with pytest.raises(

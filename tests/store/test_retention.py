@@ -1,4 +1,4 @@
-"""What prune forgets and what it keeps."""
+"""What prune deletes and what it keeps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The record of cycles: what its thread has taken from the queue is not yet written."""
+"""The record of cycles: a cycle that the thread has taken from the queue is not written yet."""
 
 import inspect
 import json
@@ -39,7 +39,7 @@ from tests.store.samples import workload
 
 
 class Nothing:
-    """A cycle of which the writing thread is told, and nothing else."""
+    """A stand-in for a cycle, which only the writing thread gets."""
 
     base = None
 
@@ -93,7 +93,7 @@ PLAN = Plan(
 
 
 def decided(**change: Any) -> Plan:
-    """The plan with another first decision."""
+    """PLAN with a changed first decision."""
     parts = {name: getattr(CHOSEN, name) for name in inspect.signature(Decision).parameters}
     return replace(PLAN, decisions=(Decision(**parts | change), MOVED))
 
@@ -140,11 +140,11 @@ CHANGES = [
     replace(PLAN, standings=()),
     replace(PLAN, protections=(RULE._replace(preemption=Guarantee(60_001, "pool", None)),)),
 ]
-"""Plans that differ from PLAN, and from one another, in one thing."""
+"""Plans that differ from PLAN, each in one other thing."""
 
 
 def test_a_checksum_is_another_one_if_anything_is_different() -> None:
-    """Also where only what is different from the plan before is put into words."""
+    """Also if only the differences to the previous plan are encoded."""
     alone = [(plan, digest(plan)) for plan in (Plan(), PLAN, *CHANGES)]
     assert len({told for _, told in alone}) == len(CHANGES) + 2
     checksums = Checksums()
@@ -180,7 +180,7 @@ def test_who_reads_while_cycles_follow_one_another_waits_for_those_before(
     write, read = Ring._write, threading.Event()
 
     def followed(ring: Ring, cycled: Cycled) -> None:
-        """When it is written there is always another one."""
+        """Adds another cycle after each write."""
         write(ring, cycled)
         if not read.is_set():
             ring.take(cycle(cycled.cycle + 1))

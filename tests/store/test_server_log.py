@@ -1,4 +1,4 @@
-"""The server's log does not grow for ever."""
+"""The server's log has a size limit."""
 
 import os
 import subprocess

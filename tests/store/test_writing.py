@@ -1,4 +1,4 @@
-"""Sharing a transaction, and failing without leaving anything by half."""
+"""Commits that share a transaction, and failures that leave nothing written in part."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from tests.store.samples import event, running, task, workload
 
 
 def together(store: Database, calls: list[tuple[int, Batch]]) -> list[Exception | None]:
-    """Commits from one thread each, all of which wait for the write lock at the same time; their outcomes."""
+    """Outcomes of commits from one thread each, all waiting for the write lock at the same time."""
     outcomes: list[Exception | None] = [None] * len(calls)
 
     def call(index: int) -> None:
@@ -117,7 +117,7 @@ def test_a_full_disk_fails_all_and_changes_nothing(file_store: Database) -> None
     outcomes = together(file_store, [(epoch, large), (epoch, running(4))])
     assert all("the disk is full: free some space" in str(outcome) for outcome in outcomes), outcomes
     assert [w.id for w in file_store.load().of(Workload)] == ["w-1"]
-    file_store.commit(epoch, large)  # a new connection has no such bound
+    file_store.commit(epoch, large)  # a new connection has no page limit
     assert [w.id for w in file_store.load().of(Workload)] == ["w-1", "w-2", "w-3"]
 
 
@@ -193,7 +193,7 @@ def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_file_that_may_not_grow_loses_nothing(tmp_path: Path) -> None:
-    """The kernel refuses to write in mid-transaction; what was committed stays, and it goes on."""
+    """The kernel refuses a write in a transaction; committed batches stay, and the store remains usable."""
     path = tmp_path / "state.db"
     done = python(LIMITED, path, 1_000_000)
     assert done.returncode == 0, done.stderr
@@ -221,7 +221,7 @@ except StoreError as error:
 
 @pytest.fixture
 def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that other accounts reach."""
+    """A folder that other accounts can enter."""
     folder = Path(tempfile.mkdtemp(prefix="pliant-store-"))
     folder.chmod(0o755)
     yield folder
@@ -255,7 +255,7 @@ def test_a_file_that_was_removed_or_replaced_takes_nothing_more(file_store: Data
 
 @contextmanager
 def held(where: str | Path) -> Iterator[None]:
-    """Another process's open transaction."""
+    """Holds the write lock by an open transaction, as another process would."""
     if isinstance(where, Path):
         connection = sqlite3.connect(where, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -285,7 +285,7 @@ def test_a_lock_that_another_process_keeps_is_named(
 
 
 def test_a_torn_log_is_a_shorter_one(file_store: Database, tmp_path: Path) -> None:
-    """Power fails: whatever length of the log reached the disk, no batch is there by half."""
+    """After a power cut any length of the log may be on disk; no batch is stored in part."""
     epoch = file_store.lead()
     for number in range(1, 21):
         file_store.commit(epoch, running(number))
@@ -356,7 +356,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         store.commit(epoch, running(number))
     store.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 80)  # behind the tables that a start reads
+        file.seek(4096 * 80)  # after the tables that a start reads
         file.write(b"\xff" * 4096 * 40)
     store = open_store(path)
     with pytest.raises(StoreError, match=r"it is damaged: restore a backup"):
@@ -395,7 +395,7 @@ def test_files_are_private(file_store: Database, tmp_path: Path) -> None:
 
 
 def test_a_leader_that_hangs_in_a_transaction_keeps_nobody_from_leading(postgres: Server) -> None:
-    """It sent a part of several statements that go together: PostgreSQL waits for the rest without end."""
+    """It sent only part of a pipeline of statements: PostgreSQL waits for the rest without limit."""
     address = postgres.place()
     with closing(open_store(address)) as store, psycopg.connect(address) as hung:
         epoch = store.lead()

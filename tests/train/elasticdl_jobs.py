@@ -1,4 +1,4 @@
-"""Checks of an ElasticDL job from outside of its ledger: what its ranks logged, and one process for all."""
+"""Checks an ElasticDL job without its ledger: by its ranks' logs, and by the same training in one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pliant.train.worker.checkpoint import read
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "elasticdl"
 MNIST = EXAMPLES / "elasticdl" / "python" / "examples" / "mnist_functional_api.py"
 
-# Appended to a model file: each rank logs the records of its own share of each step that it has applied.
+# Appended to a model file: each rank logs the records of its share of each applied step.
 LOGGING = """
 
 import json as _json
@@ -49,9 +49,9 @@ def logging_file(
     pause: float = 0.05,
     half: int = 40,
 ) -> Path:
-    """A copy of a model file that logs to `folder`, a file for each worker, and takes `pause` seconds for
-    each step while the file `slow` is there. From step `half` on it takes 20, so that the job does not end
-    before the test is through, however busy the machine is."""
+    """A copy of a model file that logs to `folder`, one file per worker, and takes `pause` seconds per step
+    while the file `slow` exists. From step `half` on it takes 20 s, so that the job does not end before the
+    test has finished with it, however busy the machine is."""
     folder.mkdir(parents=True, exist_ok=True)
     added = LOGGING.format(folder=str(folder), slow=str(slow or ""), pause=pause, half=half)
     target.write_text(model_file.read_text("utf-8") + added, "utf-8")
@@ -59,7 +59,7 @@ def logging_file(
 
 
 def logs(folder: Path) -> dict[str, dict[int, list[int]]]:
-    """By worker: records by step. A line that a killed worker did not finish is left out."""
+    """worker -> step -> records. Skips a line that a killed worker did not finish."""
     found: dict[str, dict[int, list[int]]] = {}
     for path in sorted(folder.iterdir()):
         steps = found.setdefault(path.name, {})
@@ -73,8 +73,8 @@ def logs(folder: Path) -> dict[str, dict[int, list[int]]]:
 def check_exactly_once(
     folder: Path, records: int, batch: int, *, epochs: int = 1, seed: int = 0, killed: Collection[str] = ()
 ) -> None:
-    """Every record of every epoch was consumed once. Of a rank that was killed the last share may not be
-    logged: then it is what (seed, epoch, step) gives it. What it logged and others redid counts as theirs."""
+    """Asserts that every record of every epoch was consumed once. A killed rank may not have logged its last
+    share, which then follows from (seed, epoch, step). What it logged and others redid counts as theirs."""
     found = logs(folder)
     unlogged = 0
     consumed: dict[int, Counter[int]] = {epoch: Counter() for epoch in range(epochs)}
@@ -102,7 +102,7 @@ def check_exactly_once(
 def replay(
     model_file: Path, data: str, batch: int, *, epochs: int = 1, seed: int = 0
 ) -> dict[str, torch.Tensor]:
-    """The weights after the same training in this process, by plain torch."""
+    """The weights after the same training in this process with plain torch."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -124,7 +124,7 @@ def replay(
 
 
 def difference(checkpoints: Path, weights: dict[str, torch.Tensor]) -> float:
-    """The largest between a job's final weights and these."""
+    """The largest difference between a job's final weights and these."""
     final, _ = read(checkpoints / "final")
     assert final.keys() == weights.keys()
     return max(float((final[name] - weights[name]).abs().max()) for name in final)

@@ -1,5 +1,5 @@
-"""A script that uses every idiom of the interface at once: what it says at its end must not depend on how
-many workers there were."""
+"""A script that uses every idiom of the interface at once; its output must not depend on the number of
+workers."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from pliant.train.rendezvous.state import digest
 spec = json.loads(os.environ["SPEC"])
 warnings.simplefilter("error")
 torch.set_num_threads(1)
-if "torch_watches_s" in spec:  # how often a process that reads asks whether its trainer lives, else 5 s
+if "torch_watches_s" in spec:  # interval at which a reading process checks its trainer, else 5 s
     torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = spec["torch_watches_s"]
 log = open(os.path.join(spec["out"], os.environ["PLIANT_TRAIN_WORKER"]), "a", buffering=1)  # noqa: SIM115
 
 
 class Noisy:
-    """100 records; noise is drawn anew in each epoch when `chance`."""
+    """100 records; with `chance` each epoch draws new noise."""
 
     def __len__(self):
         return 100

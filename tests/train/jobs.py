@@ -1,4 +1,4 @@
-"""Real jobs for tests: a master, worker processes forked from the zygote, and what they wrote down."""
+"""Real jobs for tests: a master, worker processes forked from the zygote, and their records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENT = Times(silence=30_000, reconnect=5_000, broken=300, adopt=10_000, join_
 
 
 class Running:
-    """A job of n workers. Leave the block and nothing of it is left."""
+    """A job of n workers. Leaving the block ends all its processes."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Running:
         self.slow(True)
         self.master: Master | None = None
         self.process: MasterProcess | None = None
-        self._listener: socket.socket | None = None  # outlives the master, as that of a process does
+        self._listener: socket.socket | None = None  # outlives the master, as a process's listener does
         if process:
             self.process = MasterProcess(folder / "job", "j")
             self.client, env = self.process.client, self.process.environment()
@@ -85,17 +85,17 @@ class Running:
         self.client.close()
 
     def new_master(self) -> None:
-        """A master that knows what the ledger says, no more; `master.close()` ended the one before."""
+        """Starts a master that knows only the ledger; the previous one must be ended by `master.close()`."""
         assert self._listener is not None
         mine = socket.socket(fileno=os.dup(self._listener.fileno()))
         self.master = Master(self.folder / "job", "j", "secret", times=self._times, listener=mine)
 
     def hold(self, count: int) -> None:
-        """Have this many workers."""
+        """Sets the number of workers."""
         self.fleet.hold([f"cpu-{i}" for i in range(count)])
 
     def slow(self, on: bool) -> None:
-        """Slowly while the test does things to the job, then as fast as it goes."""
+        """Slows the job down while the test acts on it, or lets it run at full speed."""
         if on:
             (self.folder / "slow").touch()
         else:
@@ -105,7 +105,7 @@ class Running:
         return self.client.call("status")
 
     def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 240) -> dict[str, Any]:
-        """Poll the fleet until the status is as wished."""
+        """Polls the fleet until `what(status)` is true; returns that status."""
         end = time.monotonic() + seconds
         while True:
             if self.process is not None:
@@ -121,7 +121,7 @@ class Running:
             time.sleep(0.01)
 
     def finish(self, seconds: float = 100) -> dict[str, Any]:
-        """Wait for success, and for the end of all workers."""
+        """Waits for success and for the end of all workers."""
         self.slow(False)
         status = self.until(lambda s: s["state"] == "finished" and not self.fleet.devices(), seconds)
         return status
@@ -143,7 +143,7 @@ class Running:
     # -- what was written down -------------------------------------------------------------------------
 
     def lines(self) -> dict[str, list[dict[str, Any]]]:
-        """What each worker wrote."""
+        """The lines that each worker wrote."""
         found = {}
         for path in sorted(self.out.iterdir()):
             texts = path.read_text().splitlines()
@@ -154,17 +154,17 @@ class Running:
         return found
 
     def losses(self) -> dict[int, float]:
-        """Loss of each step, as the last one who applied it saw it."""
+        """Loss of each step, from the last worker listed that applied it."""
         return {
             line["step"]: line["loss"] for lines in self.lines().values() for line in lines if "step" in line
         }
 
     def ends(self) -> set[str]:
-        """Digests of the weights with which workers ended."""
+        """Digests of the weights at the end of the workers."""
         return {line["end"] for lines in self.lines().values() for line in lines if "end" in line}
 
     def spans(self) -> list[Any]:
-        """The ledger's: who applied which steps."""
+        """The ledger's spans: which members applied which steps."""
         ledger = Ledger(self.folder / "job")
         try:
             return applied(ledger.events())

@@ -8,8 +8,8 @@ from typing import Any
 
 
 def slowly(job: Any, spec: dict[str, Any], records: int) -> None:
-    """While the test does things to the job. Its second half takes a second per step and its last quarter 20,
-    so that it does not end before the test is through, however busy the machine is."""
+    """Slows a step down while the test acts on the job. The second half adds a second per step and the last
+    quarter 20, so that the job does not end before the test has finished with it on any machine."""
     done = job.applied / job.settings["steps_total"]
     pause = 20.0 if done > 0.75 else 1.0 if done > 0.5 else 0.0
     seconds = (spec.get("slow_s", 0.05) + pause * job.size) * records / spec.get("batch", 32)

@@ -1,4 +1,4 @@
-"""Runs a script of examples/train slowly while the test does things to its job: paced.py SCRIPT ARGS."""
+"""Runs a script of examples/train slowly while the test acts on its job: paced.py SCRIPT ARGS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The script that workers of tests run. What it trains stands in SPEC (JSON); each applied step becomes a
-line."""
+"""The script that workers of tests run. SPEC (JSON) says what it trains; it writes a line for each applied
+step."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Net(nn.Module):
 generator = torch.Generator().manual_seed(7)
 x = torch.randn(spec.get("records", 256), 8, generator=generator)
 y = x.sin().sum(1, keepdim=True)
-torch.manual_seed(1000 + os.getpid() if spec.get("own_start") else 0)  # the job makes all start alike
+torch.manual_seed(1000 + os.getpid() if spec.get("own_start") else 0)  # the job makes all starts equal
 model = Net()
 total = spec.get("total", 100)
 if spec.get("optimizer", "sgd") == "adam":
@@ -93,7 +93,7 @@ if "fault" in spec:
         return work
 
     group._start = faulty
-if "half_told" in spec:  # rank 0 has all addresses and asks no more, rank 1 has told its own and asks later
+if "half_told" in spec:  # rank 0 has all addresses and asks no more; rank 1 has sent its own and asks later
     here, ask = os.path.join(spec["out"], ".."), MasterStore._ask
 
     def later(store, wanted):
@@ -123,7 +123,7 @@ for _epoch in job.epochs(spec.get("epochs", 2)):
             if spec.get("break_at") == job.applied and job.rank == 0:
                 raise ValueError("the script is wrong")
             loss = nn.functional.mse_loss(model(batch.x), batch.y)
-            if spec.get("by_rank"):  # what must not be done: every rank and micro-batch weighs the same
+            if spec.get("by_rank"):  # deliberately wrong: every rank and micro-batch has the same weight
                 plan = step._running.plan
                 loss = loss * plan.count / (job.size * len(plan.parts) * len(batch.ids))
             step.backward(loss)

@@ -1,4 +1,4 @@
-"""A script that does one thing wrong, or meets one thing that is: `slip` in SPEC says which."""
+"""A script that makes, or meets, one error: `slip` in SPEC says which."""
 
 import json
 import os

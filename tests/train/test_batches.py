@@ -1,4 +1,4 @@
-"""The arithmetic of batches, for every size that there is; the order of records."""
+"""The arithmetic of batches for all sizes, and the order of records."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def test_every_batch_every_world_every_cap() -> None:
 
 
 def test_no_micro_batch_is_over_its_cap() -> None:
-    for count in range(1, 513):  # all that a worker can have of a batch of up to 512
+    for count in range(1, 513):  # all counts that a worker can have of a batch of up to 512
         for cap in range(1, 65):
             sizes = micro_batches(count, cap)
             assert sum(sizes) == count
@@ -82,7 +82,7 @@ def gradient(model: torch.nn.Module) -> torch.Tensor:
 
 @pytest.mark.parametrize("weigh", ["records", "ranks"])
 def test_the_gradient_is_that_of_the_whole_batch(weigh: str) -> None:
-    """Summing losses / B over ranks and micro-batches is the mean over the batch. Averaging ranks is not."""
+    """The sum of losses / B over ranks and micro-batches is the batch's mean; the average of ranks is not."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)).double()
     x, y = torch.randn(512, 4, dtype=torch.float64), torch.randn(512, 1, dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_the_gradient_is_that_of_the_whole_batch(weigh: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_gradient_for_all_batches_workers_and_caps() -> None:
-    """Exhaustively, on gradients per record that are known: a linear model's in float64."""
+    """Exhaustive, with known gradients per record: those of a linear model in float64."""
     dice = np.random.default_rng(0)
     per_record = dice.normal(size=(512, 3))
     sums = np.concatenate([np.zeros((1, 3)), per_record.cumsum(0)])
@@ -133,7 +133,7 @@ def test_the_gradient_for_all_batches_workers_and_caps() -> None:
 def test_an_order_is_a_permutation_that_never_changes() -> None:
     for records in [*range(1, 130), 1000, 4096, 60_000]:
         assert sorted(Order(records, 5, 2).indices(0, records).tolist()) == list(range(records))
-    assert Order(10, 0, 0).indices(0, 10).tolist() == [6, 8, 7, 0, 2, 4, 1, 3, 5, 9]  # for ever
+    assert Order(10, 0, 0).indices(0, 10).tolist() == [6, 8, 7, 0, 2, 4, 1, 3, 5, 9]  # must never change
     assert (
         Order(1000, 1, 0).indices(300, 310).tolist() == Order(1000, 1, 0).indices(0, 1000)[300:310].tolist()
     )

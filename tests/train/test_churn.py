@@ -1,4 +1,4 @@
-"""Workers come, leave and die while a job trains: no record is lost or counted twice, all weights stay
+"""Workers join, leave and die while a job trains: no record is lost or counted twice, and all weights stay
 equal."""
 
 import os
@@ -25,7 +25,7 @@ EPOCHS = 20
 
 
 def check(job: Running, epochs: int = EPOCHS) -> None:
-    """The records of the applied steps are exactly each epoch's order, by what the ranks themselves wrote."""
+    """By the ranks' own lines, the records of the applied steps are exactly each epoch's order."""
     by_step: dict[int, dict[tuple[int, int], list[int]]] = {}
     for lines in job.lines().values():
         for line in lines:
@@ -39,7 +39,7 @@ def check(job: Running, epochs: int = EPOCHS) -> None:
         for step in range(epoch * each + 1, epoch * each + each + 1):
             size = len(spans[step].members)
             shares = [by_step[step].get((size, rank)) for rank in range(size)]
-            # Of a rank that was killed right after the step there may be no line; then the ledger names it.
+            # A rank killed right after the step may have no line; then the ledger names it.
             expected = Order(250, 0, epoch).indices(
                 (step - 1) % each * 32, min((step - 1) % each * 32 + 32, 250)
             )

@@ -1,5 +1,5 @@
-"""The three examples of examples/train: each does what its original does, at any number of workers, and is
-the original but for a few lines."""
+"""The three examples of examples/train: each gives its original's results at any number of workers, and
+differs from the original in a few lines."""
 
 import difflib
 import json
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "train"
 PACED = Path(__file__).with_name("paced.py")
 GUIDE = ROOT / "docs" / "guide" / "training.md"
-# name: (arguments for about 40 steps, and for 200; updates that those make; result; lines changed)
+# name: (arguments for about 40 steps, or for 200; updates), result file, changed lines
 SHORT = {
     "classify": (["--epochs", "2", "--workers", "1"], 46),
     "transformer": (["--steps", "40"], 40),
@@ -40,7 +40,7 @@ CHANGED = {"classify": (19, 23), "transformer": (21, 18), "finetune": (29, 37)} 
 
 
 def losses(file: Path) -> dict[int, float]:
-    """By step; of a step that was redone what the last one says."""
+    """Loss by step; for a redone step the last one."""
     found = {}
     for line in file.read_text().splitlines():
         step, loss = line.split()
@@ -61,7 +61,7 @@ def original(zygote: Zygote, folder: Path, name: str, argv: list[str]) -> dict[i
 def converted(
     zygote: Zygote, folder: Path, name: str, argv: list[str], sizes: list[int], *, kill: bool = False
 ) -> tuple[dict[int, float], dict[str, Any]]:
-    """Another number of workers every few steps."""
+    """Trains with another number of workers every few steps."""
     folder.mkdir(parents=True, exist_ok=True)
     where = ["--out", str(folder / RESULT[name]), "--log", str(folder / "losses.txt")]
     script = [str(EXAMPLES / f"{name}.py"), *argv, *where]
@@ -100,7 +100,7 @@ def test_the_losses_are_those_of_the_original(
 
 
 def own_model(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """The model as the original script makes it, and something to feed it with."""
+    """The model as the original script makes it, and an input."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     script = runpy.run_path(str(EXAMPLES / f"{name}_original.py"))
     if name == "classify":
@@ -131,7 +131,7 @@ def test_the_losses_are_those_of_the_original_for_long(
 def test_with_dropout_batch_norm_and_augmentation_the_number_of_workers_changes_nothing(
     zygote: Zygote, tmp_path: Path, name: str
 ) -> None:
-    """Under logical_workers=4, which the examples ask for then."""
+    """With logical_workers=4, which the examples set in this case."""
     argv, steps = LONG[name]
     first, _ = converted(zygote, tmp_path / "1", name, argv, [1])
     assert len(first) == steps
@@ -141,7 +141,7 @@ def test_with_dropout_batch_norm_and_augmentation_the_number_of_workers_changes_
 
 
 def changed(name: str) -> tuple[int, int]:
-    """Lines of the code (added, removed); not those of the first docstring."""
+    """Lines of code (added, removed), without the first docstring."""
     texts = [
         re.sub(r'^""".*?"""\n', "", (EXAMPLES / f"{name}{end}.py").read_text(), flags=re.DOTALL).splitlines()
         for end in ("_original", "")
@@ -174,7 +174,7 @@ def test_the_picture_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_command_of_the_guide(tmp_path: Path) -> None:
-    """As typed, with processes of its own."""
+    """As a user types it, with its own processes."""
     argv = ["classify.py", "--epochs", "2", "--out", str(tmp_path / "c.pt")]
     done = subprocess.run(
         [sys.executable, "-m", "pliant.train", "run", "--workers", "2", *argv, "--log", str(tmp_path / "l")],

@@ -1,4 +1,4 @@
-"""Datasets, record files and checkpoints: what is read, and in which words what is wrong is named."""
+"""Datasets, record files and checkpoints: what is read, and the messages for what is wrong."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from pliant.train.worker.checkpoint import Checkpoints, load
 
 
 class Broken:
-    """A dataset in which some records cannot be read, or not at the first try."""
+    """A dataset with records that cannot be read, or only at the second try."""
 
     def __init__(self, bad: set[int], flaky: set[int] = frozenset()) -> None:  # type: ignore[assignment]
         self.bad, self.flaky, self.tries = bad, set(flaky), 0
@@ -184,7 +184,7 @@ def test_all_broken_is_an_error_and_so_is_another_model(tmp_path: Path) -> None:
 
 
 def test_what_was_not_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before the rename: only a hidden folder is left, which nobody reads."""
+    """A failure before the rename leaves only a hidden folder, which is never read."""
     found = stored(tmp_path, 1)
     monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(BadCheckpoint, match=r"Checkpoint of step 2 failed: no space left"):

@@ -1,7 +1,7 @@
 """The ten known defects of the original that ours must not have (docs/reference/train.md lists them).
 
-Each is named by what went wrong there. Number 5 (a version compared outside of the lock) has its
-like in messages of workers that belong to an older generation.
+Each docstring says what went wrong in the original. Number 5 (a version compared outside of the lock)
+corresponds here to messages of workers of an older generation.
 """
 
 import itertools
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no fa
 
 
 def test_1_trailing_records_are_applied_not_forgotten() -> None:
-    """Fewer gradients than an update waits for, at the end: accepted, reported done, never applied."""
+    """Fewer last gradients than an update waits for were accepted, reported done, and never applied."""
     for records in (1, 99, 100, 101, 250):
         for batch in (1, 32, 100, 300):
             ends = [positions(s, records, batch)[1:] for s in range(steps_per_epoch(records, batch))]
@@ -59,7 +59,7 @@ def test_3_nobody_goes_home_while_somebody_else_still_works() -> None:
 
 
 def test_4_a_worker_that_fails_without_vanishing_gives_its_work_back(rig: Rig) -> None:
-    """It kept its tasks, and the job hung."""
+    """Such a worker kept its tasks, and the job hung."""
     shape = {"queue": "q", "records": 1, "size": 1, "epochs": 1, "seed": 0, "shuffle": False}
     rig.register("a")
     rig.register("b")
@@ -88,8 +88,8 @@ def test_5_what_an_older_generation_says_changes_nothing(rig: Rig) -> None:
 
 
 def test_6_a_short_batch_weighs_by_its_records(zygote: Zygote, tmp_path: Path) -> None:
-    """Gradients were averaged by their count: a short last one weighed as much as a full one. Here 2 workers
-    share 5 records as 3 and 2, and the losses are those of one worker."""
+    """Gradients were averaged by their count, so a short last one weighed as much as a full one. Here 2
+    workers share 5 records as 3 and 2, and the losses equal those of one worker."""
     wanted: dict[str, Any] = {"records": 5, "batch": 5, "micro": 2, "epochs": 12}
     found = []
     for workers in (1, 2):
@@ -103,7 +103,7 @@ def test_6_a_short_batch_weighs_by_its_records(zygote: Zygote, tmp_path: Path) -
 
 
 def test_7_records_that_were_skipped_are_no_success(rig: Rig) -> None:
-    """A task was dropped after three failures and the job called itself finished."""
+    """A task was dropped after three failures, and the job still counted as finished."""
     rig.register("a")
     with pytest.raises(Refused, match=r"Record 17 cannot be read: rotten.*max_skipped_records is 0"):
         rig.client.call("quarantine", {"worker": "a", "epoch": 0, "index": 17, "error": "rotten"})
@@ -128,8 +128,8 @@ def test_8_the_master_is_no_single_point_of_failure(rig: Rig) -> None:
 
 
 def test_9_a_failed_collective_costs_no_fixed_sleep(zygote: Zygote, tmp_path: Path) -> None:
-    """Thirty seconds for each retry. Ours waits for news and for nothing else, so that even on a busy machine
-    the pause stays far below one such retry."""
+    """Each retry slept thirty seconds. Ours waits for events only, so even on a busy machine the pause stays
+    below one such retry."""
     with Running(zygote, tmp_path, {"records": 250, "batch": 32, "micro": 8, "epochs": 20}) as job:
         job.hold(3)
         job.until(lambda s: s["step"] >= 5)
@@ -142,7 +142,7 @@ def test_9_a_failed_collective_costs_no_fixed_sleep(zygote: Zygote, tmp_path: Pa
 
 
 def test_10_what_is_done_is_known_by_name_not_by_count() -> None:
-    """Any report popped the oldest task: what was reported done need not be what was trained."""
+    """Any report removed the oldest task, so a task reported done need not have been trained."""
     q = ShardQueue(20, 10, shuffle=False)
     first, second = q.lease("a", 0), q.lease("a", 0)
     assert first is not None and second is not None
@@ -154,7 +154,7 @@ def test_10_what_is_done_is_known_by_name_not_by_count() -> None:
 
 
 def test_a_step_that_was_broken_off_before_its_sums_were_read_does_not_count() -> None:
-    """On a GPU a sum stands in a queue when it is waited for: only afterwards is known that it was made."""
+    """On a GPU waiting for a sum only queues it; whether it was computed is known later."""
     group = ElasticGroup()
     group.replace(solo(), 0, 1)
     group.all_ended()

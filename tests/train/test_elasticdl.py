@@ -1,4 +1,4 @@
-"""Jobs of a model file: workers leave and die, each record counts once, one process repeats the weights."""
+"""Jobs of a model file: workers leave and die, each record counts once, one process gets equal weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 
 MAIN = Path(pliant.train.elasticdl.__file__).with_name("__main__.py")
-RECORDS, BATCH = 1990, 20  # 99 steps and a short one
+RECORDS, BATCH = 1990, 20  # 99 full steps and a short one
 
 
 def running(zygote: Zygote, folder: Path, model_file: Path, *more: str, process: bool = False) -> Running:
@@ -39,8 +39,8 @@ def test_one_leaves_and_one_is_killed(zygote: Zygote, tmp_path: Path) -> None:
         os.kill(job.member_pids()[1], signal.SIGTERM)
         job.until(lambda s: s["world"] == 1 and s["generation"] >= 2)
         seen = job.until(lambda s: s["world"] == 1)["step"]
-        job.until(lambda s: s["step"] > seen)  # one of two makes progress, with the same batch
-        job.hold(3)  # the third: who has left by itself is not started again
+        job.until(lambda s: s["step"] > seen)  # one worker of two makes progress with the same batch
+        job.hold(3)  # adds a third: a worker that left by itself is not restarted
         job.until(lambda s: s["world"] == 2)
         victim = job.member_pids()[1]
         killed = {worker for worker, pid in job.fleet.pids().items() if pid == victim}
@@ -110,7 +110,7 @@ def trained(zygote: Zygote, folder: Path) -> Path:
 
 
 def by_blocks(zygote: Zygote, folder: Path, mode: str, flag: str, weights: Path) -> tuple[str, Path]:
-    """What the job says in the end and its output, after one of two workers was killed."""
+    """The job's last message and its output folder, after one of two workers was killed."""
     out = folder / f"{mode}-out"
     words = [f"--mode={mode}", f"--{flag}=digits:test", "--records_per_task=7", f"--checkpoint_dir={weights}"]
     words.append(f"--output={out}")
@@ -132,7 +132,7 @@ def test_a_worker_that_is_told_to_leave_hands_its_blocks_on(zygote: Zygote, tmp_
     with running(zygote, tmp_path / "predict", file, "--records_per_task=1", *words, process=True) as job:
         job.hold(1)
         job.until(lambda s: s["queues"].get("predict", {}).get("waiting", 999) <= 295)
-        job.hold(0)  # it is asked to leave and has half a minute; 297 blocks would take as long
+        job.hold(0)  # it has half a minute to leave; 297 blocks would take as long
         status = job.until(lambda s: not job.fleet.devices())
         assert not status["queues"]["predict"]["finished"]
         job.hold(2)

@@ -1,4 +1,4 @@
-"""Model files that lack something, data that does not fit: what is said names the file and the line."""
+"""Incomplete model files and data that does not fit: the message names the file and the line."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_renamed_imported_and_conditional_names_are_found(tmp_path: Path) -> Non
     )
     check(path, "train", NAMES)
     path = written(tmp_path, ("def loss(", "def _l("), more="from a import *\n")
-    check(path, "train", NAMES)  # only running it will tell
+    check(path, "train", NAMES)  # only running it can tell
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_every_cut_and_every_flipped_byte_is_read_or_refused() -> None:
     codec = ExampleCodec([], [], "here")
     for at in range(len(WRITTEN)):
         for broken in (WRITTEN[:at], WRITTEN[:at] + bytes([WRITTEN[at] ^ 0xFF]) + WRITTEN[at + 1 :]):
-            with contextlib.suppress(BadData):  # and nothing else is raised
+            with contextlib.suppress(BadData):  # nothing else may be raised
                 codec.decode(broken, 0)
 
 

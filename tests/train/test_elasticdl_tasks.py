@@ -34,7 +34,7 @@ class Tasks:
         self.folder, self.flags = folder, flags
         self.checkpoints = folder / "checkpoints"
         self.processes: list[subprocess.Popen[bytes]] = []
-        # Bound and not listening: nobody else is given this port, and the master may listen on it.
+        # Bound and not listening: no other program gets this port, and the master may listen on it.
         self.reserved = socket.socket()
         self.reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.reserved.bind(("127.0.0.1", 0))
@@ -120,7 +120,7 @@ def test_the_master_waits_alone_and_the_job_outlives_its_workers(tasks: Tasks) -
     tasks.until(lambda s: s["state"] == "parked" and s["world"] == 0, "no worker is left")
     assert master.poll() is None, "the master waits without any worker"
 
-    (folder / "mnist.py").write_text("import changed_meanwhile\n")  # the job goes on with what it began with
+    (folder / "mnist.py").write_text("import changed_meanwhile\n")  # the job keeps its first model file
     others = [tasks.start("worker", "worker-1", 2), tasks.start("worker", "worker-2")]
     tasks.until(lambda s: s["world"] >= 1, "the others go on")
     (folder / "slow").unlink()
@@ -138,7 +138,7 @@ def test_the_master_waits_alone_and_the_job_outlives_its_workers(tasks: Tasks) -
 
 @pytest.mark.timeout(900)
 def test_a_worker_that_is_killed_ends_its_task_and_another_goes_on(tasks: Tasks) -> None:
-    """Whether the kernel was out of memory is the scheduler's to find out: nothing is begun again in here."""
+    """The scheduler finds out whether memory ran out; the task itself restarts nothing."""
     applied = tasks.folder / "applied"
     master = tasks.start("master", "master-0")
     first, second = tasks.start("worker", "worker-1"), tasks.start("worker", "worker-2")

@@ -1,4 +1,4 @@
-"""The example of ElasticDL runs as its first lines say, in small."""
+"""The example of ElasticDL runs as its first lines say, at a small size."""
 
 import os
 import runpy
@@ -17,7 +17,7 @@ ELASTICDL = EXAMPLES / "elasticdl"
 BIN = Path(sys.executable).parent
 
 
-OTHERS = ("PLIANT_", "XDG_", "MAKE", "MFLAGS")  # the last: of the make that runs the tests
+OTHERS = ("PLIANT_", "XDG_", "MAKE", "MFLAGS")  # the last two are set by the make that runs the tests
 
 
 def shell(command: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Every idiom of the interface at 1, 3 and 2 workers, one of them killed, beside a run without a change."""
+"""Every idiom of the interface with 1, 3 and 2 workers, one of them killed, against an unchanged run."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("idioms.py")
 def run(
     zygote: Zygote, folder: Path, spec: dict[str, Any], resized: bool
 ) -> tuple[list[dict[str, Any]], dict[int, float]]:
-    """(what the workers that were there at the end say, losses)."""
+    """(the last lines of the workers that were there at the end, losses)."""
     with Running(zygote, folder, spec, script=SCRIPT) as job:
         job.hold(1 if resized else 2)
         if resized:
@@ -37,7 +37,7 @@ def run(
 
 
 def test_bit_for_bit_with_logical_workers(zygote: Zygote, tmp_path: Path) -> None:
-    """Also what is drawn at random while reading, batch norm, and the scale of fp16."""
+    """Includes random draws while reading, batch norm, and the scale of fp16."""
     spec = {"logical": 3, "chance": True, "precision": "fp16"}
     fixed, losses = run(zygote, tmp_path / "fixed", spec, resized=False)
     changed, others = run(zygote, tmp_path / "changed", spec, resized=True)

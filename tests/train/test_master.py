@@ -1,4 +1,4 @@
-"""The master over HTTP: who is let in, what is refused and in which words, and what a restart remembers."""
+"""The master over HTTP: access, refusals with their messages, and what survives a restart."""
 
 import http.client
 import socket
@@ -165,7 +165,7 @@ def test_a_new_master_goes_on_where_the_old_one_was(rig: Rig) -> None:
 
 
 def test_a_new_master_learns_again_what_was_told_to_the_one_before(rig: Rig) -> None:
-    """Also where no connection broke: the question was in the socket's queue, and the new master took it."""
+    """Also if no connection broke: the request was in the socket's queue, and the new master took it."""
     line = Line(rig.client, "a", "job", "127.0.0.1")
     line.settings = SETTINGS
     line.register()
@@ -175,12 +175,12 @@ def test_a_new_master_learns_again_what_was_told_to_the_one_before(rig: Rig) -> 
     line.register()
     question = {"worker": "a", "generation": 1, "get": ["here/0"]}
     assert rig.client.call("store", question)["values"] == told
-    with rig.master._lock:  # as another one that has read the ledger
+    with rig.master._lock:  # as a new master that has read the ledger
         rig.master._boot = "another"
         rig.master._kv.clear()
     line.start()
     assert rig.client.call("store", question, wait_ms=30_000)["values"] == told
-    told = {**told, "there/0": "AQ=="}  # while it registers, say: it does so once more
+    told = {**told, "there/0": "AQ=="}  # as if added while it registers: it registers once more
     line._boot = ""
     assert rig.client.call("store", {**question, "get": ["there/0"]}, wait_ms=30_000)["values"]
     line.close()
@@ -195,7 +195,7 @@ def test_what_is_said_of_a_generation_before_it_is_entered_is_not_lost(rig: Rig)
     line.register()
     assert rig.ready("a")["generation"] == 1
     line.start()
-    rig.register("b")  # comes while a is on its way into its generation
+    rig.register("b")  # joins while a is entering its generation
     rig.ready("b", wait_ms=0)
     until = time.monotonic() + 60
     while not line._heard.get("boundary"):
@@ -323,7 +323,7 @@ def test_the_ledger_is_append_only(tmp_path: Path) -> None:
 
 
 def test_a_line_is_on_disk_when_it_is_written(tmp_path: Path) -> None:
-    """SQLite's FULL: each transaction is synced. With NORMAL a power cut takes the last lines away."""
+    """SQLite's FULL syncs each transaction; with NORMAL a power cut loses the last lines."""
     ledger = Ledger(tmp_path)
     assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -349,9 +349,9 @@ def test_steps_that_are_redone_count_once() -> None:
         formed(1, 0, "a", "b", restore=True),
         ("restored", {"generation": 1, "step": 0}),
         ("progress", {"generation": 1, "step": 10}),
-        formed(2, 12, "a"),  # 11 and 12 were applied, nobody had said so yet
+        formed(2, 12, "a"),  # 11 and 12 were applied but not yet reported
         ("progress", {"generation": 2, "step": 20}),
-        ("progress", {"generation": 1, "step": 30}),  # of a worker that was dropped: means nothing
+        ("progress", {"generation": 1, "step": 30}),  # from a dropped worker: ignored
         formed(3, 20, "c", restore=True),  # all were lost
         ("restored", {"generation": 3, "step": 8}),  # back to a checkpoint
         ("progress", {"generation": 3, "step": 9}),

@@ -1,4 +1,4 @@
-"""What only a real GPU shows: NCCL's group, a world on one GPU, the same losses as on the CPU."""
+"""Tests that need a real GPU: NCCL's group, a world on one GPU, the same losses as on the CPU."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def gpu() -> None:
 
 
 class Alone(MasterStore):
-    """What a master would keep, for one rank."""
+    """The values that a master would keep, for one rank."""
 
     def __init__(self) -> None:
         super().__init__(None, "w", 1, 1)  # type: ignore[arg-type]  # nobody is asked
@@ -44,14 +44,14 @@ def test_a_group_of_nccl_sums_dies_and_is_followed_by_another() -> None:
     for turn in range(3):
         inside = build(Alone(), 0, 1, "127.0.0.1", device, threading.Event())
         assert inside.backend == "nccl"
-        group.replace(inside, 0, 2)  # of two, or it would not talk
+        group.replace(inside, 0, 2)  # two, or it would not communicate
         vector = torch.full((1000,), float(turn), device=device)
         group.sum(vector)
         group.send(vector, 0)
         assert vector.tolist() == [turn] * 1000
         group.all_ended()
 
-        torch.cuda._sleep(2_000_000_000)  # about a second: what follows stands in the queue
+        torch.cuda._sleep(2_000_000_000)  # about a second, during which later work is queued
         work = group.begin_sum(vector)
         group.finish(work)
         threading.Timer(0.1, group.sever).start()
@@ -69,7 +69,7 @@ def spec(**more: Any) -> dict[str, Any]:
 
 
 def test_two_workers_share_one_gpu_and_one_is_killed(zygote: Zygote, tmp_path: Path) -> None:
-    """Two shares of one GPU are one GPU to NCCL, which refuses it: they talk through Gloo."""
+    """NCCL refuses two shares of one GPU, which it sees as one GPU: the workers use Gloo."""
     with Running(zygote, tmp_path / "alone", spec()) as alone:
         alone.hold(1)
         alone.finish()

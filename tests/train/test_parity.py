@@ -1,4 +1,4 @@
-"""The loss does not know how many workers there are."""
+"""The loss does not depend on the number of workers."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def fixed(
 def churn(
     zygote: Zygote, folder: Path, spec: dict[str, Any], sizes: list[int], every: int, kills: int
 ) -> tuple[dict[int, float], set[str], int]:
-    """Another size every so many steps, and SIGKILL for one member at the first `kills` of them."""
+    """Changes the size after each `every` steps, and kills a member at the first `kills` changes."""
     with Running(zygote, folder, spec) as job:
         job.hold(sizes[0])
         for number, size in enumerate(sizes[1:]):
@@ -75,7 +75,7 @@ def test_logical_workers_are_bit_equal(zygote: Zygote, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_long_loss_parity(zygote: Zygote, tmp_path: Path, optimizer: str) -> None:
-    """304 steps, fixed 4 against at least 10 changes between 1 and 8, 3 of them SIGKILL."""
+    """304 steps, 4 fixed workers against at least 10 changes between 1 and 8, 3 of them by SIGKILL."""
     wanted = spec(304, optimizer=optimizer, slow_s=0.4)
     reference, _ = fixed(zygote, tmp_path / "fixed", wanted, 4)
     sizes = [4, 8, 1, 5, 3, 7, 2, 6, 1, 4, 8, 2]

@@ -1,4 +1,4 @@
-"""What is killed and begun again: all workers, the master, and one worker in the middle of a collective."""
+"""Kills and restarts: of all workers, the master, and one worker in the middle of a collective."""
 
 import os
 import signal
@@ -85,8 +85,8 @@ def test_the_master_is_killed_ten_times(zygote: Zygote, tmp_path: Path) -> None:
 
 
 def test_the_master_is_killed_while_a_communicator_is_built(zygote: Zygote, tmp_path: Path) -> None:
-    """Rank 0 knows where all are and asks no more; what it has told died with the master, and rank 1 asks for
-    it. The new master learns it again, and the very same generation trains."""
+    """Rank 0 has all addresses and asks no more; its own died with the master, and rank 1 asks for it. The
+    new master learns it again, and the same generation trains."""
     wanted = {"records": 250, "batch": 32, "micro": 8, "epochs": 3, "half_told": True}
     long = replace(PATIENT, silence=120_000, reconnect=120_000, broken=120_000, adopt=120_000)
     with Running(zygote, tmp_path, wanted, times=long) as job:
@@ -107,7 +107,7 @@ def test_a_kill_in_the_middle_of_each_collective(
     zygote: Zygote, tmp_path: Path, collective: int, how: str
 ) -> None:
     """Rank 1 dies at the n-th collective of step 4 (buckets, then the agreement): before it takes part, or
-    right after it has given its part, when others may have the whole sum already."""
+    just after it has sent its part, when others may already have the whole sum."""
     wanted: dict[str, Any] = {
         "records": 250, "batch": 32, "micro": 8, "epochs": 3, "width": 64, "depth": 4, "bucket_mb": 0.03,
         "fault": {"step": 4, "collective": collective, "how": how, "rank": 1},

@@ -74,7 +74,7 @@ class Model(RuleBasedStateMachine):
         for event in self.events:
             fresh.replay(event)
         fresh.record = self.events.append
-        fresh.numbers = self.q.numbers + 1_000  # what an old lease is called means nothing to the new master
+        fresh.numbers = self.q.numbers + 1_000  # an old lease's number means nothing to the new master
         self.q = fresh
 
     @invariant()
@@ -98,7 +98,7 @@ class Model(RuleBasedStateMachine):
             assert sorted(waiting + leased + done) == list(range(self.shape["records"]))
 
     def teardown(self) -> None:
-        """One diligent worker brings it to an end from wherever it stands."""
+        """One worker finishes the queue from its present state."""
         if not hasattr(self, "q"):
             return
         for _ in range(10_000):

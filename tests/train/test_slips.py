@@ -1,4 +1,4 @@
-"""Several workers and one thing that is wrong: the job says what, and ends or goes on as it should."""
+"""Several workers and one error: the job names it, and ends or continues as it should."""
 
 import contextlib
 import multiprocessing
@@ -60,7 +60,7 @@ def test_a_checkpoint_folder_that_is_gone_fails_the_job(zygote: Zygote, tmp_path
     with started(zygote, tmp_path, "checkpoints", checkpoints=str(folder)) as job:
         job.until(lambda s: s["step"] >= 1)
         away, made = 0, False
-        while not made:  # a checkpoint that is being written may make the folder again
+        while not made:  # a checkpoint being written may create the folder again
             folder.rename(tmp_path / f"away{away}")
             away += 1
             with contextlib.suppress(FileExistsError):
@@ -73,7 +73,7 @@ def test_a_checkpoint_folder_that_is_gone_fails_the_job(zygote: Zygote, tmp_path
 
 
 def test_reading_processes_end_with_their_trainer(zygote: Zygote, tmp_path: Path) -> None:
-    """They hold its sockets: while they live, peers on other machines do not see that it is gone."""
+    """They hold its sockets: while they live, peers on other machines do not notice its end."""
     spec = {"logical": 0, "chance": False, "precision": None, "torch_watches_s": 3600}
     with Running(zygote, tmp_path, spec, script=SCRIPT.with_name("idioms.py")) as job:
         job.hold(2)
@@ -82,7 +82,7 @@ def test_reading_processes_end_with_their_trainer(zygote: Zygote, tmp_path: Path
         readers = [int(pid) for pid in Path(f"/proc/{victim}/task/{victim}/children").read_text().split()]
         assert readers and all(Path(f"/proc/{pid}").exists() for pid in readers)
         os.kill(victim, signal.SIGKILL)
-        until = time.monotonic() + 60  # torch's own watch over their parent is off: see the spec
+        until = time.monotonic() + 60  # torch's own check of their parent is off: see `spec`
         while any(Path(f"/proc/{pid}").exists() for pid in readers):
             assert time.monotonic() < until, "the reading processes outlive their trainer"
             time.sleep(0.02)
@@ -90,7 +90,7 @@ def test_reading_processes_end_with_their_trainer(zygote: Zygote, tmp_path: Path
 
 
 def test_a_reading_process_whose_trainer_died_first_ends_at_once() -> None:
-    """Between its birth and its wish to be told: nobody would tell it any more."""
+    """If the trainer dies between the fork and the request for a death signal, no signal comes."""
 
     def orphan() -> None:
         os.getppid = lambda: 1
@@ -104,7 +104,7 @@ def test_a_reading_process_whose_trainer_died_first_ends_at_once() -> None:
 
 
 def test_a_reading_process_obeys_sigterm_of_its_trainer_only() -> None:
-    """One to the whole group of processes asks the trainer to leave, and it still needs its batches."""
+    """A SIGTERM to the process group asks the trainer to leave, which still needs its batches."""
     here, there = multiprocessing.Pipe()
 
     def reader() -> None:
@@ -128,7 +128,7 @@ def test_a_reading_process_obeys_sigterm_of_its_trainer_only() -> None:
 
 
 def test_a_group_whose_building_fails_is_dropped_with_its_threads() -> None:
-    """Also while the error is kept: see Inside."""
+    """Also while a reference to the error is kept: see Inside."""
 
     class Peerless(dist.HashStore):  # type: ignore[misc]  # torch is not read by the type checker
         def get(self, key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Random signals and joins from a printed seed; afterwards the books must balance to the record."""
+"""Random signals and joins from a printed seed; afterwards every record must count exactly once."""
 
 import itertools
 import os
@@ -17,11 +17,11 @@ from tests.train.zygote import Zygote
 
 pytestmark = pytest.mark.timeout(900)  # real processes: a busy machine is no failure
 EPOCH_STEPS = 8
-QUICK = replace(PATIENT, silence=1_500, reconnect=500, adopt=3_000)  # SIGSTOP is to be noticed
+QUICK = replace(PATIENT, silence=1_500, reconnect=500, adopt=3_000)  # short, so that SIGSTOP is noticed
 
 
 def storm(job: Running, workers: int, seconds: float, number: int) -> dict[str, int]:
-    """Signals until the time is over; never all at once. Returns how many of each."""
+    """Sends signals and resizes until the time is over, leaving 2 workers alive; returns how many of each."""
     dice = random.Random(number)
     done = {"SIGKILL": 0, "SIGTERM": 0, "SIGSTOP": 0, "resize": 0}
     stopped: list[tuple[float, int]] = []
@@ -40,7 +40,7 @@ def storm(job: Running, workers: int, seconds: float, number: int) -> dict[str, 
         what = dice.choice(["SIGKILL", "SIGKILL", "SIGTERM", "SIGSTOP", "resize"])
         if len(members) <= 2 or what == "resize":
             what, size = "resize", dice.randint(2, workers)
-            # New names: a device on which a worker has left of its own will is not used again.
+            # New names: a device whose worker left by itself is not used again.
             devices = devices[:size] + [f"cpu-{next(names)}" for _ in range(size - len(devices))]
             devices[0] = f"cpu-{next(names)}"
             job.fleet.hold(devices)

@@ -1,4 +1,4 @@
-"""No search for garbage while torch is imported; afterwards as it was before."""
+"""Garbage collection is off while torch is imported; afterwards its state is as before."""
 
 import os
 import subprocess

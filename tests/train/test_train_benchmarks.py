@@ -1,4 +1,4 @@
-"""The training benchmarks run in their tiny form, whose numbers mean nothing, and leave nothing behind."""
+"""The training benchmarks run at a tiny size, with meaningless numbers, and leave no files behind."""
 
 import os
 import subprocess
@@ -25,4 +25,4 @@ def test_tiny(name: str, rows: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) >= 2 + rows
-    assert list(tmp_path.glob("pliant-*")) == []  # torch leaves a cache of its own
+    assert list(tmp_path.glob("pliant-*")) == []  # torch leaves its own cache

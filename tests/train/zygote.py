@@ -1,4 +1,4 @@
-"""Starts worker processes by fork from one that has imported torch already: seconds of CPU saved for each."""
+"""Forks worker processes from one that has imported torch, which saves seconds of CPU for each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Forked:
 
 
 class Zygote:
-    """One for all tests of a session."""
+    """The process from which all workers of a test session are forked."""
 
     def __init__(self) -> None:
         self.exits: dict[int, int] = {}
@@ -58,7 +58,7 @@ class Zygote:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def start(self, command: list[str], env: dict[str, str], stdout: Any = None, **_ignored: Any) -> Forked:
-        """Like Popen([python, script, ...])."""
+        """Starts a worker like Popen([python, script, ...])."""
         out = os.readlink(f"/proc/self/fd/{stdout.fileno()}") if stdout is not None else os.devnull
         order = {"argv": command[1:], "env": dict(env), "out": out}
         assert self._process.stdin is not None
@@ -125,7 +125,7 @@ def _serve() -> None:
 
     assert pliant.train.worker.start.torch is torch and safetensors.torch
     torch.set_num_threads(1)
-    torch.optim.SGD(torch.nn.Linear(1, 1).parameters())  # imports another 900 modules
+    torch.optim.SGD(torch.nn.Linear(1, 1).parameters())  # imports 900 more modules
     out_lock = threading.Lock()
 
     def say(news: dict[str, int]) -> None:
@@ -143,7 +143,7 @@ def _serve() -> None:
                     alive.discard(pid)
                     say({"pid": pid, "exit": os.waitstatus_to_exitcode(status)})
 
-    def reaper() -> None:  # only in the parent: threads do not survive a fork
+    def reaper() -> None:  # runs only in the parent: threads do not survive a fork
         while True:
             with fork_lock:
                 reap()
@@ -155,7 +155,7 @@ def _serve() -> None:
         if line == "end\n":
             break
         order = json.loads(line)
-        with fork_lock:  # its exit is said after its birth
+        with fork_lock:  # so that its exit is reported after its start
             with out_lock:
                 pid = os.fork()
             if pid == 0:

@@ -1,1 +1,1 @@
-"""Why, what-if, replay, audit."""
+"""Tests of `why`, what-if, replay and fairness audit."""

@@ -1,4 +1,4 @@
-"""Random small clusters at rest in which something waits, in the words of tests.sched.worlds."""
+"""Random small clusters at rest with a waiting workload, as text of tests.sched.worlds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = Settings()
 
 
 def scene(dice: random.Random) -> Scene:
-    """Nodes, queues and what runs, not yet at rest."""
+    """Nodes, queues and jobs, not yet at rest."""
     nodes = []
     for n in range(dice.randint(1, 4)):
         word = f"n{n}:{dice.choice((1, 2, 4, 4, 8, 8))}"
@@ -61,7 +61,7 @@ def job(dice: random.Random, name: str, project: str, fast: bool) -> str:
 
 
 def waiting(seed: int) -> tuple[World, Plan, str]:
-    """A cluster at rest, its last plan, and one workload in it that waits."""
+    """A cluster at rest, its last plan, and the id of one waiting workload."""
     dice = random.Random(seed)
     while True:
         found = scene(dice)

@@ -1,4 +1,4 @@
-"""A simulated cluster whose work runs for known times: the real core decides, orders are obeyed at once."""
+"""A simulated cluster with known run times: the real core decides, orders are carried out at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = 1_700_000_000_000
 
 @dataclass
 class Asked:
-    """One estimate and, later, what came of it."""
+    """One estimate and, later, the true start."""
 
     at: int
     workload: str
@@ -33,13 +33,13 @@ class Asked:
 
 @dataclass
 class Cluster:
-    """Work arrives, runs for as long as it said, ends. What is evicted goes on later from where it was."""
+    """Work arrives, runs for its declared time and ends. Evicted work later continues where it stopped."""
 
     dice: random.Random
     nodes: int = 8
     gpus: int = 8
     projects: int = 3
-    load: float = 1.2  # GPU time that is asked for, of what there is
+    load: float = 1.2  # requested GPU time as a multiple of the cluster's
     world: World = field(default_factory=World)
     now: int = START
     asked: list[Asked] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Cluster:
         return Lasting(rest, rest, "declared")
 
     def cycle(self) -> None:
-        """Decide and obey until nothing changes."""
+        """Decides and carries plans out until nothing changes."""
         for _ in range(40):
             plan = decide(self.world, self.now, Settings())
             change = obeyed(self.world, plan, self.now)
@@ -118,7 +118,7 @@ class Cluster:
                     one.true = begun
 
     def _evicted(self, wid: str) -> None:
-        """What it has done so far is kept: it goes on from there."""
+        """Adds its run time so far, which it keeps."""
         row = self.world.workloads[wid]
         begun = max((task.started or self.now for task in self.world.tasks_of(wid)), default=self.now)
         self.world.put(replace(row, running_ms=row.running_ms + self.now - begun))
@@ -136,8 +136,12 @@ class Cluster:
         return True
 
     def play(self, jobs: int, ask: float = 0.3, meanwhile: float = 0.0) -> list[Asked]:
-        """Submit so many workloads, ask about some that wait then and `meanwhile`, run until all is over."""
-        mean = 1.9 * 27 * MINUTE  # GPU time of one workload, about
+        """Submits `jobs` workloads and runs until all have ended.
+
+        Estimates some waiting workloads: after each event with probability `meanwhile` while jobs are
+        submitted, then `ask`.
+        """
+        mean = 1.9 * 27 * MINUTE  # approximate GPU time of one workload
         gap = mean / (self.nodes * self.gpus) / self.load
         arrival = self.now
         left = jobs

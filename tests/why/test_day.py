@@ -1,4 +1,4 @@
-"""A recorded day of a synthetic cluster on the virtual engine replays; the record stays in its bound."""
+"""The record of a synthetic cluster's day on the virtual engine replays and stays within its size limit."""
 
 import json
 import os
@@ -19,7 +19,7 @@ DAY = 86_400_000
 
 
 def play(tmp_path, capsys, simulate: str, jobs: int, span: int, most: int) -> None:
-    """So many submissions spread over `span` ms, in two projects, with run times up to a few hours."""
+    """Submits jobs of two projects, spread over `span` ms, with run times up to a few hours."""
     began_at = time.monotonic()
     dice = random.Random(SEED)
     stage = Stage(tmp_path, simulate)
@@ -41,7 +41,7 @@ def play(tmp_path, capsys, simulate: str, jobs: int, span: int, most: int) -> No
     check, checks = stage.loop.world.check, 0
 
     def sometimes() -> None:
-        """It builds the world anew, which over a day would cost more than the day itself."""
+        """Checks every 50th time: the check builds a fresh world, which costs more than the day."""
         nonlocal checks
         checks += 1
         if checks % 50 == 1:
@@ -88,7 +88,7 @@ def play(tmp_path, capsys, simulate: str, jobs: int, span: int, most: int) -> No
 
 
 def settle(stage: Stage) -> None:
-    """Cycles as the loop itself has them: one for what has arrived, more while plans change something."""
+    """Runs cycles as the loop does: one for arrived work, more while plans change something."""
     for _ in range(100):
         news = stage.loop._wait(0)
         wakes = (stage.loop.plan.wake, stage.loop._facts.wake)
@@ -115,4 +115,4 @@ def test_an_hour_replays(tmp_path, capsys):
 def test_a_day_of_500_gpus_and_5000_workloads_replays(tmp_path, capsys):
     play(
         tmp_path, capsys, "63x8", 5_000, DAY, 256 * 2**20
-    )  # room for all of it, so that all is decided again
+    )  # room for the whole day, so that every cycle is replayed

@@ -1,4 +1,4 @@
-"""Estimated starts on simulated clusters whose run times are known: the range covers the true start."""
+"""Estimated starts on simulated clusters with known run times: the range covers the true start."""
 
 import os
 import random
@@ -14,10 +14,10 @@ from tests.why.simulated import Asked, Cluster
 
 SEED = int(os.environ.get("PLIANT_SEED", "7"))
 COVERED, WIDTH = 90, 2.0
-"""Percent of true starts that must lie in the range; its width over the true wait, in the median."""
+"""Least percentage of true starts in the range; largest median of its width over the true wait."""
 
 IN_A_BURST = (75, 3.0)
-"""The same while the queue grows at many times what the machines can do: nobody knows what will come."""
+"""The same while the queue grows far faster than it is served: later arrivals are unknown."""
 
 
 def judge(
@@ -65,5 +65,5 @@ def test_starts_are_in_their_range_in_many_clusters(capsys, by_the_core):
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_starts_are_in_their_range_while_a_burst_is_submitted(capsys, by_the_core):
-    """All that is asked while the queue still grows; what comes later is not known then."""
+    """Estimates made while the queue still grows; later arrivals are unknown then."""
     judge(capsys, 15, 40, SEED + 200, 0.0, 0.3, IN_A_BURST)

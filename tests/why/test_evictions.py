@@ -1,4 +1,4 @@
-"""Who benefits from an eviction, and by which rule: as the journal says, and without it none happens."""
+"""Each eviction names its beneficiary and rule; without the beneficiary it does not happen."""
 
 import os
 import random
@@ -21,7 +21,7 @@ TAKES = (Verb.EVICT, Verb.SHRINK, Verb.MOVE)
 
 
 def disturbed(dice: random.Random) -> tuple[World, list[Decision]]:
-    """A cluster at rest into which one workload is submitted; what its plan takes from others."""
+    """A cluster at rest into which one workload is submitted, and what its plan takes from others."""
     found = scene(dice)
     built = found.world()
     come_to_rest(built, NOW - 600_000, SETTINGS, decide)
@@ -58,7 +58,7 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int) -> None:
 
 
 def named(world: World, decision: Decision) -> None:
-    """The reason names whoever the decision was for, and the rule of its action, with the numbers then."""
+    """Asserts that the reason names the beneficiary and the rule of the action, with the numbers of then."""
     winner = world.workloads[decision.beneficiary]
     reason = decision.reason
     assert isinstance(reason, Reclaimed | Preempted | Shrunk | Moved)

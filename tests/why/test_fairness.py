@@ -1,4 +1,4 @@
-"""What each project was due over some time, and what it got: rates, sums over time, restarts, the index."""
+"""What each project was due over time and what it got: rates, sums, restarts, the index."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def use(project: str, quota: int, fair: int, allocated: int, requested: int) -> 
         ([use("a", 4, 2, 2, 2), use("b", 4, 6, 6, 8)], {"a": (2, 2, 0, 2, 0, 0), "b": (6, 6, 2, 0, 0, 0)}),
         # a asks for its quota, of which b holds two
         ([use("a", 4, 4, 2, 4), use("b", 4, 4, 6, 8)], {"a": (4, 2, 0, 2, 2, 1), "b": (4, 6, 2, 0, 0, 0)}),
-        # nobody asks for anything
+        # a project that asks for nothing
         ([use("a", 4, 0, 0, 0)], {"a": (0, 0, 0, 0, 0, 0)}),
         # without a bound on the quota nothing is borrowed or lent
         ([ProjectUse("a", -1, 3000, 3000, 9000)], {"a": (3, 3, 0, 0, 0, 0)}),

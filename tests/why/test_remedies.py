@@ -1,4 +1,4 @@
-"""Remedies of small worlds: nothing more than is needed, nothing twice, nothing against the reason."""
+"""Remedies in small worlds: none larger than needed, none twice, none that contradicts the reason."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.why.draw import SETTINGS
 
 REASONS = sorted(KINDS.values(), key=lambda kind: kind.code)
 
-# nodes; projects; jobs, of which w waits; what is found; minimum run times of all are a minute
+# nodes; projects; jobs, of which w waits; remedies; every minimum run time is a minute
 TABLE = [
     (
         "n1:2",
@@ -25,7 +25,7 @@ TABLE = [
             "machines 1000",
         ],
     ),
-    (  # background work has what nobody else uses
+    (  # background work uses idle GPUs only
         "n1:1",
         "a=1 b=1",
         ["x b g1 @n1", "w a g1 bg"],
@@ -34,7 +34,7 @@ TABLE = [
             "machines 1000",
         ],
     ),
-    (  # x would go for it: neither the limit nor more machines are missing
+    (  # x would be evicted for it: neither the limit nor more nodes would help
         "n1:4",
         "a=1:max=2",
         ["x a g2 @n1", "w a g2 np p80"],
@@ -75,7 +75,7 @@ TABLE = [
 
 
 def brief(cure: Cure) -> str:
-    """Its kind, whom or what it concerns, and its numbers."""
+    """Its kind, its object and its numbers."""
     about = cure.where if cure.kind == "taint" else " ".join(it.name for it in cure.whom)
     match cure.kind:
         case "quota" | "limit" | "fair-share" | "request" | "priority":
@@ -99,7 +99,7 @@ def test_remedies(nodes, projects, jobs, remedies):
 
 
 def searched(nodes, projects, *jobs, pools="") -> tuple[Reason, list[Remedy]]:
-    """Why w waits, and all that would let it start."""
+    """Why w waits, and every remedy."""
     here = world(nodes, projects, *jobs, pools=pools).world()
     plan = decide(here, NOW, SETTINGS)
     here = here.fresh()
@@ -109,7 +109,7 @@ def searched(nodes, projects, *jobs, pools="") -> tuple[Reason, list[Remedy]]:
 
 
 BY_KEY = [
-    # the reason speaks of a fair share, of a quota, of a limit, of none of them
+    # the reason is about a fair share, a quota, a limit, none of them
     ("n1:3", "b=1 a=1", ["x b g2 @n1*2", "y a g1 @n1.2", "w a g1"], "not-entitled", {"fair-share"}),
     ("n1:2", "a=1 b=1", ["x a g1 np @n1", "w a g1 np"], "non-preemptible-over-quota", {"quota"}),
     ("n1:4", "a=1:max=2", ["x a g2 @n1", "w a g1"], "over-limit", {"limit"}),
@@ -119,7 +119,7 @@ BY_KEY = [
 
 @pytest.mark.parametrize(("nodes", "projects", "jobs", "code", "bounds"), BY_KEY)
 def test_the_cure_is_chosen_by_the_key_of_the_reason(nodes, projects, jobs, code, bounds):
-    """No line of `why` may speak of a quota where the one above it speaks of a fair share."""
+    """`why` must not propose a quota change where its reason is the fair share."""
     reason, found = searched(nodes, projects, *jobs)
     assert reason.code == code
     assert {it.kind for it in found} & {"quota", "limit", "fair-share"} == bounds

@@ -1,4 +1,4 @@
-"""Recorded cycles are decided again: the same plans byte for byte, in bounds, without names."""
+"""Recorded cycles are decided again: the same plans byte for byte, within size limits, without names."""
 
 import io
 import json
@@ -34,7 +34,7 @@ SOURCE = Path(pliant.__file__).parents[1]
 
 
 def recorded(stage: Stage, folder: Path, **how: int) -> Ring:
-    """The stage with a record of all its cycles from now on."""
+    """Makes the stage record all its cycles from now on."""
     ring = Ring(folder, **how)
     stage.loop.recorder = ring
     stage.loop.state.rebuilt = True
@@ -188,7 +188,7 @@ def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
 
 
 def recorded_change(folder, row):
-    """A record in which the labels, the name and the note of a row come in a change of it."""
+    """A record in which a changed row brings labels, a name and a note."""
     ring, bare = Ring(folder / "replay"), replace(row, labels=(), name="one", shared=(), phase_message="")
     ring.take(Cycled(1, 1, 1, Settings(), (), Plan(), (bare,)))
     ring.take(Cycled(1, 2, 2, Settings(), (News(row),), Plan()))
@@ -249,7 +249,7 @@ def test_a_cycle_that_is_not_there():
 
 
 def test_another_core_decides(stage, tmp_path):
-    """A version in which waiting workloads are served in another order: it says what it would have done."""
+    """A core without the action `grow` decides some recorded cycles differently."""
     ring = recorded(stage, tmp_path / "replay")
     busy(stage, 30)
     assert ring.drained()

@@ -1,4 +1,4 @@
-"""Questions by the API: what unblocks, hidden names, what-if, drains, the record; what is refused."""
+"""The API's questions: what unblocks, hidden names, what-if, drains, the record; and what is refused."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ WORKLOADS = "/api/v1/workloads"
 
 
 def until(true: Callable[[], object]) -> None:
-    """Poll for as long as a busy machine may take."""
+    """Polls for as long as a busy machine may take."""
     until_in(true, 60)
 
 
@@ -61,7 +61,7 @@ def test_what_unblocks_it(api: Api) -> None:
 
 
 def logged_in(api: Api, user: str) -> dict[str, str]:
-    """Headers of whoever has logged in under that name."""
+    """Headers of a user logged in under that name."""
     grant = {"grantType": "password", "username": user, "password": TOKEN}
     return {"Authorization": f"Bearer {api.call('POST', '/api/v1/token', json=grant)['accessToken']}"}
 
@@ -109,14 +109,14 @@ def test_the_starts_of_the_first_in_the_queue_are_estimated(api: Api) -> None:
 
 
 def test_a_suggestion_that_takes_more_questions_is_found_too(api: Api) -> None:
-    """Two must end for it, of which neither is enough."""
+    """Two jobs must end for it; one is not enough."""
     for name in ("left", "right"):
         api.running(api.submit(name, gpus=1)["workloadId"])
     identity = api.submit("patient", gpus=2)["workloadId"]
     until(lambda: api.item(identity)["reason"] is not None)
 
     def remedy() -> str:
-        """It is looked for in half a second, which a busy machine may not have."""
+        """The server searches for half a second, which may be too short on a busy machine."""
         (entry,) = api.get("/api/v1/queue", remedies=True)["entries"]
         return (entry["remedy"] or {}).get("text", "")
 
@@ -293,7 +293,7 @@ def test_of_one_that_ended_long_ago(api: Api) -> None:
     [("begin-time", {"beginAt": "2100-01-01T00:00:00Z"}), ("dependency", {"dependencies": [{"on": "busy"}]})],
 )
 def test_of_one_that_does_not_compete_yet(api: Api, code: str, held: dict[str, Any]) -> None:
-    """Its reason says all: no change of nodes or quotas would let it start, and it is not impossible."""
+    """Its reason suffices: no change of nodes or quotas would start it, and it is not impossible either."""
     api.running(api.submit("busy", gpus=1)["workloadId"])
     identity = api.submit("held", gpus=1, **held)["workloadId"]
     until(lambda: api.item(identity)["reason"] is not None)
@@ -302,7 +302,7 @@ def test_of_one_that_does_not_compete_yet(api: Api, code: str, held: dict[str, A
 
 
 def test_of_one_that_is_being_stopped(api: Api) -> None:
-    """It waits for nothing, so nothing is looked for; the question is answered all the same."""
+    """It waits for nothing, so there is no search, but still an answer."""
     slow = [{"name": "PLIANT_VIRTUAL_STOP_SECONDS", "value": "20"}]
     identity = api.submit("slow", environmentVariables=slow)["workloadId"]
     api.running(identity)

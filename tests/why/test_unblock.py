@@ -1,4 +1,4 @@
-"""What is said to unblock a workload does, and a unit less of it does not: random clusters at rest."""
+"""Each remedy unblocks its workload, and one unit less does not, on random clusters at rest."""
 
 import os
 import random
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("PLIANT_SEED", "20261120"))
 
 
 def holds(world: World, workload: str, remedy: Remedy, wake: int | None) -> tuple[bool, bool]:
-    """(it starts with the change, it starts with one unit less), on worlds built anew each time."""
+    """(it starts with the change, it starts with one unit less), each on a fresh world."""
     if remedy.kind == "wait":
         return tuple(  # type: ignore[return-value]
             started(world, decide(world.fresh(), NOW + ms, SETTINGS), workload)
@@ -92,7 +92,7 @@ def test_what_is_said_to_unblock_does_in_a_thousand_clusters(capsys):
 
 
 def hopeless(world: World, row: Workload) -> bool:
-    """True if its core has no place on the empty nodes that it may use, by trying all of them."""
+    """True if its core has no place on the empty nodes that it may use; tries all of them."""
     tasks = [
         replace(group.request, devices=1) if group.elastic else group.request
         for group in row.groups
@@ -116,7 +116,7 @@ def hopeless(world: World, row: Workload) -> bool:
 
 
 def fits(nodes, tasks: list[Request], places: tuple[int, ...]) -> bool:
-    """True if each task fits on the node that it is given, with the others there."""
+    """True if each task fits on its node in `places`, beside the others there."""
     for at, node in enumerate(nodes):
         mine = [request for request, place in zip(tasks, places, strict=True) if place == at]
         if sum(r.cpu for r in mine) > node.cpu or sum(r.memory for r in mine) > node.memory:
@@ -127,7 +127,7 @@ def fits(nodes, tasks: list[Request], places: tuple[int, ...]) -> bool:
 
 
 def devices_fit(cards: list[int], tasks: list[Request]) -> bool:
-    """Equal tasks on equal cards: so many on each card as its thousandths and its memory hold."""
+    """True if equal tasks fit on the cards, each as often as its thousandths and its memory allow."""
     wanted = sum(request.devices for request in tasks)
     if not wanted:
         return True
@@ -148,7 +148,7 @@ def devices_fit(cards: list[int], tasks: list[Request]) -> bool:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_narrowed_world_gives_the_same_answers(seed):
-    """Of many that ask for the same, those that cannot matter are left out, and nothing else changes."""
+    """The narrowed world omits equal waiting workloads that cannot matter; no other answer changes."""
     dice = random.Random(seed)
     found = scene(dice)
     lines = [job(dice, "x", project, "fast" in found.pools).split(maxsplit=1)[1] for project in "aabb"]

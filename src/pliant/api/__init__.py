@@ -1,1 +1,1 @@
-"""REST at the edge: routes, wire schemas, authentication."""
+"""The REST API: routes, schemas of bodies and answers, authentication."""

@@ -1,5 +1,7 @@
-"""What a Kubernetes API server asks before it creates a pod. It has no account here, and is told nothing but
-what the pod needs."""
+"""Answers the question that a Kubernetes API server asks before it creates a pod.
+
+The API server has no account here and learns only what the pod needs.
+"""
 
 import json
 from collections.abc import Callable
@@ -9,12 +11,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 PATH = "/kubernetes/pods"
 MOST = 3 * 2**20
-"""Bytes of a question."""
+"""Largest body of a question, in bytes."""
 
 
 class Admission:
-    """The way to `app`, but for questions about pods, which `admit` answers: it raises KeyError or the like
-    for what is no such question."""
+    """Passes requests to `app`, except questions about pods, which `admit` answers.
+
+    `admit` raises KeyError, TypeError, AttributeError or ValueError for a body that is no such question.
+    """
 
     def __init__(self, app: ASGIApp, admit: Callable[[Any], Any]) -> None:
         self._app, self._admit = app, admit
@@ -41,7 +45,7 @@ class Admission:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """None: it is too long."""
+    """The body; None if it is too long, b'' if the client has gone."""
     parts: list[bytes] = []
     more, size = True, 0
     while more:

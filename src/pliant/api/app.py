@@ -1,4 +1,4 @@
-"""The whole API over a service."""
+"""Builds the ASGI application: the whole API over a service."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -75,23 +75,24 @@ def create_app(
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
     halt: Halt = lambda point: None,
 ) -> FastAPI:
-    """An ASGI application. A caller with the token `token()` may do all; `secret` signs what is issued.
+    """The ASGI application. The token `token()` grants all rights; `secret` signs the tokens that are issued.
 
-    `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
-    for nothing. `bounds` are those of one account. `hosts` are names
-    under which it may be asked, in lower case, besides `localhost` and any address.
-    `beside` is given what answers the API and gives what answers it and more, on the same port.
+    `box`: accounts of the machine share the server, those with a uid of at least `least`; the token then
+    grants nothing. `bounds`: limits of each account. `hosts`: names, in lower case, that a request's Host may
+    have besides `localhost` and any address. `beside` wraps the application that answers the API into one
+    that answers more, on the same port.
+
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
-    `bundle()` is a zip; `scarce(spend)`: the disk is nearly full, and what is kept for that may be spent;
-    `closing()` becomes true when the server is about to end: streams then end within
-    a second. `renew()` puts another token in the place of that one; None: there is none to be renewed.
+    `bundle()` returns a zip. `scarce(spend)` is True if the disk is nearly full; with `spend` it then gives
+    up the reserved space. `closing()` becomes True when the server is about to end: streams then end within a
+    second. `renew()` replaces the token; None: there is no token to replace.
     """
     app = Api(
         title="Pliant",
         version=server.version,
         description="Shares GPUs between teams. Paths and fields follow Run:ai's API.",
-        openapi_url=None,  # below: made in a thread, it takes a while
-        docs_url=None,  # they load scripts from elsewhere
+        openapi_url=None,  # added below: it is made in a thread, because that takes a while
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # looked for in every request
     )
@@ -120,7 +121,7 @@ def create_app(
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
     for router in ROUTERS:
-        app.router.routes.extend(router.routes)  # as they are: an included router matches each request twice
+        app.router.routes.extend(router.routes)  # include_router would match each request twice
     public = (server_routes.public, openid.public)
     app.open = frozenset(
         route.path for router in public for route in router.routes if isinstance(route, APIRoute)
@@ -142,7 +143,7 @@ def create_app(
 
 
 ROUTERS = (
-    submit.router,  # first what is asked for most: routes are tried in this order
+    submit.router,  # the most requested first: routes are tried in this order
     server_routes.public,
     server_routes.router,
     openid.public,

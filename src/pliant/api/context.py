@@ -1,4 +1,4 @@
-"""What every route may use: the service, what this server says of itself, what only its process can do."""
+"""What every route may use: the service, the facts about this server, what only its process can do."""
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What a server says of itself."""
+    """The facts about this server that the API reports."""
 
     url: str
     version: str
@@ -40,15 +40,15 @@ class ServerInfo:
     epoch: int  # of its leadership
     simulated: bool
     role: str = "leader"  # or standby
-    standby: Callable[[], str | None] = lambda: None  # URL of the server that stands by
+    standby: Callable[[], str | None] = lambda: None  # URL of the standby server
     notice: str = ""  # what it told the command that started it
     strays: Callable[[], Sequence[Stray]] = tuple  # processes on its GPUs that belong to no task
-    findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
+    findings: Callable[[], Sequence[Finding]] = tuple  # what is enforced of GPU fractions; may take seconds
 
 
 @dataclass(slots=True)
 class Rendering:
-    """The renderer of the moment, for all who ask in it."""
+    """The last renderer, shared by all requests while it is current."""
 
     last: Renderer | None = None
 
@@ -63,17 +63,17 @@ class Context:
     shutdown: Callable[[bool], None]  # True: stop all tasks first
     backup: Callable[[Path], None]
     bundle: Callable[[], bytes]  # a zip
-    scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
-    closing: Callable[[], bool]  # the server is about to end, so streams end
-    renew: Callable[[], None] | None  # makes another token of the state folder; None: it has none
+    scarce: Callable[[bool], bool]  # True if the disk is nearly full; with True it then gives up the reserve
+    closing: Callable[[], bool]  # True once the server is about to end: streams then end
+    renew: Callable[[], None] | None  # replaces the token of the state folder; None: there is none
     bounds: Bounds  # of one account on a box
     pace: Pace  # of submissions
     streams: AtOnce
     rendering: Rendering = field(default_factory=Rendering)
-    logins: "Logins | None" = None  # by an OpenID Connect provider; None: there is none
+    logins: "Logins | None" = None  # by an OpenID Connect provider; None: no provider is set
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
-        """Of the newest board, or of that one, for that reader."""
+        """The renderer of the newest board, or of the given one, for that caller."""
         board, now, uses = board or self.service.board, self.service.now(), self.service.uses()
         renderer = self.rendering.last
         if renderer is None or not renderer.current(board, now, uses):
@@ -83,11 +83,11 @@ class Context:
 
 DRY_RUN = "dryRun"
 AT_ONCE = ("/exec", "/server/", "/attempts/", "/trash/", "/token", "/what-if", "/preview")
-"""Parts of paths whose writes act outside of what is recorded, so that they cannot be tried first."""
+"""Parts of paths whose writes act outside of the recorded state, so that a dry run is not possible."""
 
 
 def rehearsed(route: APIRoute) -> bool:
-    """True for a write of which `dryRun` is told here; some routes answer it themselves."""
+    """True for a write whose `dryRun` is handled here; some routes have a `dryRun` of their own."""
     reads = (route.methods or set()) <= {"GET", "HEAD"}
     return not reads and DRY_RUN not in parameters(route) and not any(it in route.path for it in AT_ONCE)
 
@@ -109,7 +109,7 @@ def _parameters(dependant: Dependant) -> Iterator[str]:
 
 
 def check_parameters(request: Request) -> None:
-    """Refuse what the route does not know, with the nearest name that it does."""
+    """Raise BadRequest for an unknown query parameter, with the nearest name that the route takes."""
     asked = request.query_params
     if not asked:
         return
@@ -123,7 +123,7 @@ def check_parameters(request: Request) -> None:
 
 
 async def _context(request: Request) -> Context:
-    """With ?dryRun=true the service tries changes instead of making them."""
+    """The application's context; with ?dryRun=true its service tries changes instead of making them."""
     context: Context = request.app.state.context
     asked = request.query_params
     check_parameters(request)

@@ -1,4 +1,4 @@
-"""Every error as application/problem+json: what is wrong, where, what to do. Never a traceback."""
+"""Renders every error as application/problem+json: what is wrong, where, what to do. Never a traceback."""
 
 import http
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MOST_BODY = 2**20
-"""Bytes of a request's body that are taken in."""
+"""Largest body of a request, in bytes."""
 
 STATUS: dict[type[Refused], int] = {
     BadRequest: 400,
@@ -53,10 +53,10 @@ HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 )
-"""Of every answer that does not say otherwise. None allows pages of other origins to read it."""
+"""Headers of every answer that does not set them itself. None allows pages of other origins to read it."""
 
 MOST_TOLD = 50
-"""Fields of one request of which an answer says what is wrong."""
+"""Most invalid fields that one answer lists."""
 
 _REASONS = {
     400: "bad-request",
@@ -78,7 +78,7 @@ class Forbidden(Refused):
 
 
 class NoAccount(Forbidden):
-    """Nobody's processes could be its jobs."""
+    """The caller has no account on this machine for its jobs to run as."""
 
     code = "no-account"
 
@@ -185,18 +185,18 @@ _MUST = {
 
 
 _SECRET = re.compile(r"(?i)password|secret|token")
-"""In the name of a field: its value is not repeated."""
+"""The value of a field with such a name is not repeated in an error."""
 
 
 CHANGES = "changes"
-"""The one list of a body whose entries are of several kinds."""
+"""The one list in a body whose entries are of several kinds."""
 
 
 def _path(location: Sequence[int | str]) -> str:
     """('body', 'spec', 'nodePools', 0) -> 'spec.nodePools[0]'."""
     path, parts = "", [*location[1:]]
     if parts[:1] == [CHANGES] and len(parts) > 2:
-        del parts[2]  # the kind, by which it was read
+        del parts[2]  # the tag of the union
     for part in parts:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
@@ -210,7 +210,7 @@ def _where(location: Sequence[int | str]) -> str:
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """What is wrong with one field, for people."""
+    """One sentence for people: what is wrong with one field."""
     kind, location, context = error["type"], error["loc"], error.get("ctx") or {}
     if kind == "json_invalid":
         return f"The body is not JSON: {context.get('error', 'it cannot be read')}."
@@ -263,13 +263,13 @@ def _http(request: Request, error: Exception) -> Response:
         path = request.url.path
         hint = set_elsewhere(path) or f"Use {headers.get('Allow', '')}."
         return problem(405, f"{request.method} {request.url.path} is not possible.", hint, headers=headers)
-    if error.status_code == 400:  # FastAPI tells why only in the cause
+    if error.status_code == 400:  # only __cause__ has the reason
         return problem(400, "The body cannot be read.", unreadable(error.__cause__))
     return problem(error.status_code, str(error.detail), headers=headers)
 
 
 def unreadable(cause: BaseException | None) -> str:
-    """What is wrong with a body that is no JSON that could be read."""
+    """Why a body could not be read as JSON."""
     if isinstance(cause, RecursionError):
         return "It is nested too deep."
     if isinstance(cause, UnicodeError):
@@ -308,7 +308,7 @@ def install(app: FastAPI) -> None:
 
 
 class Guard:
-    """Outermost: bounds bodies, and turns whatever nobody expected into a plain 500 and one log entry."""
+    """The outermost middleware: limits bodies; turns an unexpected exception into a 500 and one log entry."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -322,7 +322,7 @@ class Guard:
 
         async def watched(message: Message) -> None:
             nonlocal began
-            if taken <= MOST_BODY:  # else whatever the application makes of half a body is not sent
+            if taken <= MOST_BODY:  # else the application's answer to part of a body is not sent
                 began = True
                 await guarded(message)
 
@@ -344,7 +344,7 @@ class Guard:
         try:
             await self._app(scope, bounded, watched)
         except _TooLarge:
-            pass  # answered below, as when the application has swallowed it
+            pass  # answered below, also if the application has swallowed it
         except Exception:  # the last place where anything can be answered
             log.exception("%s %s failed", scope["method"], scope["path"])
             if not began:

@@ -1,7 +1,7 @@
-"""Routes that FastAPI works out when they are first asked for.
+"""Routes that FastAPI builds on the first request for them.
 
-What a handler is given and what its body may be is a model for each route. All of them together cost half a
-second of processor time at each start, and few servers are asked for more than a few routes.
+FastAPI builds models of each route's arguments and body. For all routes together this takes half a second of
+processor time at each start, and few servers are asked for more than a few routes.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _one_at_a_time = Lock()
 
 
 class LateRoute(APIRoute):
-    """Knows at once which requests are for it and which right it needs; the rest when it is read."""
+    """Knows its path, methods and right at once; builds the rest when it is first read."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class LateRoute(APIRoute):
         self.methods = {method.upper() for method in given.get("methods") or ("GET",)}
         self.dependencies = list(given.get("dependencies") or ())
         self._first, self._last = path.partition("{")[0], path.rpartition("}")[2]
-        self._given: dict[str, Any] | None = given  # None: it is worked out
+        self._given: dict[str, Any] | None = given  # None: the route is built
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and name != "_embed_body_fields":
@@ -40,7 +40,7 @@ class LateRoute(APIRoute):
         return self.__getattribute__(name)
 
     def work_out(self) -> None:
-        """Takes some milliseconds, the first time."""
+        """Build the route, once; takes some milliseconds."""
         with _one_at_a_time:
             if self._given is not None:
                 self.__dict__.update(APIRoute(self.path, self.endpoint, **self._given).__dict__)
@@ -59,7 +59,7 @@ class LateRoute(APIRoute):
 
 
 class Router(APIRouter):
-    """Of such routes."""
+    """A router of LateRoutes."""
 
     def __init__(self, prefix: str = "", tags: Sequence[str] = ()) -> None:
         super().__init__(prefix=prefix, tags=[*tags], route_class=LateRoute)

@@ -25,7 +25,7 @@ _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3})?(Z|[+-](0[0-9]|1
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a client wants to see of a list."""
+    """The part of a list that a client asks for."""
 
     offset: int
     limit: int
@@ -36,22 +36,22 @@ class Window:
 
     @property
     def whole(self) -> bool:
-        """Whether the list is shown as it is: nothing left out, in its own order."""
+        """True if the list is neither filtered nor searched, and in its own order."""
         return not (self.sort_by or self.descending or self.filters or self.search)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """What can be asked of one kind of entry."""
+    """How one kind of entry can be filtered, searched, sorted and paged."""
 
     fields: Mapping[str, Callable[[T], Value]]
-    searched: tuple[str, ...] = ("name",)  # fields in which `search` looks, without regard to case
-    most: int = 500  # entries of one page
-    usual: int = 50  # if nothing else is asked for
+    searched: tuple[str, ...] = ("name",)  # the fields that `search` looks in, ignoring case
+    most: int = 500  # entries of one page at most
+    usual: int = 50  # entries of one page by default
 
     @property
     def asked(self) -> Callable[..., Awaitable[Window]]:
-        """What FastAPI asks for the window; the description tells the fields."""
+        """The dependency with which FastAPI reads the window; OpenAPI lists the fields."""
         names: list[Any] = sorted(self.fields)
         any_of_them: Any = Field(json_schema_extra={"enum": names})
         shown = next(name for name in names if not name.endswith("At"))
@@ -74,7 +74,7 @@ class Listing(Generic[T]):
         return window
 
     def matching(self, entries: Iterable[T], window: Window) -> list[T]:
-        """All that the filters and the search let through, sorted, not yet cut to a page."""
+        """All entries that pass the filters and the search, sorted, before paging."""
         found = list(entries)
         for text in window.filters:
             keep = self._test(text)
@@ -100,7 +100,7 @@ class Listing(Generic[T]):
         return cut(name, self.matching(entries, window), window, render)
 
     def encoded(self, name: str, entries: Iterable[T], window: Window, render: Callable[[T], bytes]) -> bytes:
-        """The same as JSON, of entries that are rendered as JSON."""
+        """Like `page`, as JSON; `render` returns each entry as JSON."""
         found = self.matching(entries, window)
         end = window.offset + window.limit
         items = b",".join(map(render, found[window.offset : end]))
@@ -130,7 +130,7 @@ class Listing(Generic[T]):
 
 
 def _like(name: str) -> str:
-    """What filters by a field look like, as a regular expression."""
+    """A regular expression for filters by that field."""
     operators = "|".join(map(re.escape, OPERATORS))
     if not name.endswith("At"):
         return f"{name}({operators})"
@@ -148,7 +148,7 @@ def cut(name: str, found: Sequence[T], window: Window, render: Callable[[T], Any
 
 
 def split_filter(text: str) -> tuple[str, str, str]:
-    """'name=@job' -> ('name', '=@', 'job'): at the first operator, the longest if several begin there."""
+    """'name=@job' -> ('name', '=@', 'job'): split at the first operator. Raises BadRequest."""
     places = [(text.find(operator), operator) for operator in OPERATORS if operator in text]
     if not places or min(places)[0] == 0:
         raise BadRequest(
@@ -172,7 +172,7 @@ def _moment(name: str, wanted: str) -> int:
 
 
 def compare_times(value: Value, operator: str, wanted: int) -> bool:
-    """`wanted` in ms since the epoch; `value` as well, or in RFC 3339, or None: it has not happened."""
+    """`wanted` is in ms since the epoch. `value` too, or RFC 3339; None or '' if it has not happened."""
     if value is None or value == "":
         return operator == "!="
     ms = instant(value) if isinstance(value, str) else value
@@ -180,7 +180,7 @@ def compare_times(value: Value, operator: str, wanted: int) -> bool:
 
 
 def compare(value: Value, operator: str, wanted: str) -> bool:
-    """`value <operator> wanted`: as numbers where both are some, else as text; nothing is like ''."""
+    """`value <operator> wanted`: as numbers if both are numbers, else as text; None compares as ''."""
     text = _text(value)
     match operator:
         case "=@":
@@ -223,7 +223,7 @@ def _number(text: str) -> float | None:
 
 
 def _order(value: Value) -> tuple[int, float, str]:
-    """Sorts values of one field: numbers by size, text by letters, nothing last."""
+    """Sort key of a field's value: numbers by size, then text by letters, None last."""
     if value is None:
         return (2, 0, "")
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What one account may ask of a shared server, so that others are served meanwhile."""
+"""Limits what one account may ask of a shared server, so that others are served meanwhile."""
 
 import threading
 import time
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pliant.control.errors import BadRequest, OverLimit
 
 BURST = 5
-"""Seconds' worth of them that may come at once."""
+"""Size of a bucket, in seconds' worth of tokens."""
 
 REMEMBERED = 10_000
-"""Accounts whose buckets are kept; a full one need not be."""
+"""Most accounts whose buckets are kept; beyond that the bucket that was used longest ago is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one account; 0: no limit."""
+    """Limits of one account; 0: no limit."""
 
-    submissions: int = 0  # in a second
-    commands: int = 0  # that run inside tasks at a time
-    streams: int = 0  # logs that are read and changes that are followed, at a time
+    submissions: int = 0  # per second
+    commands: int = 0  # inside tasks, at a time
+    streams: int = 0  # open logs and watches, at a time
     tasks: int = 0  # of one workload
 
     def check_tasks(self, count: int) -> None:
@@ -38,12 +38,12 @@ NO_BOUNDS = Bounds()
 
 
 class Pace:
-    """How fast one account may do something: a bucket of tokens for each. For any thread."""
+    """Limits how fast one account may do something, with a bucket of tokens for each account. Thread-safe."""
 
     def __init__(
         self, rate: Callable[[], int], what: str, cure: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`rate`: so many in a second; 0: no limit. `what` they do too fast; {rate} is the rate."""
+        """`rate()`: tokens per second, 0: no limit. `what`: what is done too fast; {rate} is the rate."""
         self._rate = rate
         self._what, self._cure = what, cure
         self._clock = clock
@@ -51,7 +51,7 @@ class Pace:
         self._left: dict[str, tuple[float, float]] = {}  # (tokens, when they were counted)
 
     def take(self, person: str) -> None:
-        """Count one. Raises OverLimit."""
+        """Take one token. Raises OverLimit."""
         rate = self._rate()
         if not rate:
             return
@@ -68,7 +68,7 @@ class Pace:
 
 
 class AtOnce:
-    """How many of one thing each account has now. For any thread."""
+    """Limits how many of one thing each account has at a time. Thread-safe."""
 
     def __init__(self, most: int, what: str, cure: str) -> None:
         self._most, self._what, self._cure = most, what, cure
@@ -76,13 +76,13 @@ class AtOnce:
         self._held: Counter[str] = Counter()
 
     def check(self, person: str, beside: int = 0) -> None:
-        """Raise OverLimit if there is room for none; `beside`: what is counted elsewhere."""
+        """Raise OverLimit if the account may not have one more; `beside`: things counted elsewhere."""
         with self._guard:
             self._check(person, beside)
 
     @contextmanager
     def hold(self, person: str, beside: int = 0) -> Iterator[None]:
-        """One of them. Raises OverLimit."""
+        """Count one more while in the context. Raises OverLimit."""
         with self._guard:
             self._check(person, beside)
             self._held[person] += 1
@@ -99,7 +99,7 @@ class AtOnce:
             raise OverLimit(f"{person} has {self._most} {self._what}; there may be no more.", self._cure)
 
     async def counted(self, person: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """That stream, which counts as one while it is read."""
+        """The chunks of the stream, which counts as one while it is read. Raises OverLimit."""
         with self.hold(person):
             async with aclosing(stream):  # type: ignore[type-var]
                 async for chunk in stream:

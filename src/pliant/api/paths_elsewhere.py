@@ -1,4 +1,4 @@
-"""Paths of Run:ai that are not served: what took their place, or why there is none."""
+"""Run:ai paths that are not served: what took the place of each, or why there is nothing."""
 
 import re
 
@@ -43,7 +43,7 @@ _KIND = re.compile(r"/api/v[12]/workloads/([a-z][a-z-]*)(/[^/]+(/(suspend|resume
 
 
 def missing_path(method: str, path: str) -> tuple[str, str] | None:
-    """What to say of a path that was there once, or of a kind of workloads that there is not."""
+    """(message, hint) for a path that Run:ai removed or for an unknown kind of workloads; else None."""
     for pattern, successor in _SUCCESSORS:
         if re.fullmatch(pattern, path):
             return f"{path} was removed in Run:ai 3.0.", f"Use {successor}."
@@ -59,7 +59,7 @@ def missing_path(method: str, path: str) -> tuple[str, str] | None:
 
 
 def set_elsewhere(path: str) -> str:
-    """Where to set what the API only tells; empty: it is not of that kind."""
+    """Where to set what the API only shows; '' if the path is not one of these."""
     if not path.startswith(IDPS):
         return ""
     return _CLAIMS if path.endswith("/mappers") else _SET_ELSEWHERE

@@ -1,17 +1,17 @@
-"""Whose names somebody may read in an answer: those of other projects are left out, numbers stay."""
+"""Which names a caller may read in an answer: names of other projects are left out, numbers stay."""
 
 from pliant.api.identity.principal import Principal, place_of
 from pliant.control.board.view import Board
 from pliant.model.reason import MayRead, Named
 
 WORKLOAD, PROJECT = "a workload", "another project"
-"""What an entry of a list says instead of a name."""
+"""Shown in an entry of a list instead of a name."""
 
 
 def sight(board: Board, caller: Principal) -> MayRead:
-    """Anyone who may read the work of a project is told its names, and where they have submitted something.
+    """True for projects whose names the caller may read: it may read their workloads or has submitted one.
 
-    Of somebody for whom the owner of the state folder has spoken only the latter counts.
+    For a caller that is `vouched` only the latter counts; an administrator may read all names.
     """
     if caller.admin:
         return lambda project: True
@@ -26,7 +26,7 @@ def sight(board: Board, caller: Principal) -> MayRead:
 
 
 def sight_when_asked(board: Board, caller: Principal) -> MayRead:
-    """The same; what it takes to know is done at the first question, which most readers never have."""
+    """The same, computed at the first question: most callers never ask one."""
     found: list[MayRead] = []
 
     def may_read(project: str) -> bool:
@@ -38,7 +38,7 @@ def sight_when_asked(board: Board, caller: Principal) -> MayRead:
 
 
 def own_too(may_read: MayRead, project: str) -> MayRead:
-    """Anyone who may read of a workload at all is told the names of its own project."""
+    """Like `may_read`, but True for `project`, whose workload the caller may read."""
     return lambda other: other == project or may_read(other)
 
 

@@ -1,8 +1,8 @@
-"""The short way to a handler, for requests that are as their routes expect them.
+"""A shortcut to the handlers, for requests that have the form that their routes expect.
 
-FastAPI looks at all routes for each request, and at each works out what a handler is given. Here that is done
-once for each route without parameters in its path. Whatever is unusual goes FastAPI's way, which says what
-is wrong with it: both ways give the same answers.
+For each request FastAPI tries all routes and works out the arguments of the handler and its dependencies.
+Here that is done once for each route without parameters in its path. An unusual request takes FastAPI's way,
+which says what is wrong with it. Both ways give the same answers.
 """
 
 import json
@@ -27,23 +27,23 @@ Values = dict[str, Any]
 
 
 class _Unusual(Exception):
-    """What was sent has to be looked at more closely."""
+    """The request has an unusual form: FastAPI must handle it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A dependency, or the handler itself, and where its arguments come from."""
+    """A dependency or the handler, and where its arguments come from."""
 
     call: Callable[..., Any]
     dependant: Dependant
-    below: "tuple[tuple[str | None, _Call], ...]"  # (argument, dependency); None: its result is not wanted
-    query: Values | None  # what it is given where there is no query; None: some of it is required
-    headers: tuple[frozenset[bytes], Values] | None  # their names, and what it is given where none is there
+    below: "tuple[tuple[str | None, _Call], ...]"  # (argument, dependency); None: the result is not used
+    query: Values | None  # arguments if there is no query; None: one is required
+    headers: tuple[frozenset[bytes], Values] | None  # (names, arguments if none is sent); None: required
     is_async: bool
 
 
 def _call(dependant: Dependant, known: dict[int, _Call]) -> _Call | None:
-    """None: it takes what only FastAPI can give. The same dependency twice is the same call."""
+    """None if it needs what only FastAPI can give. A dependency that occurs twice is one _Call."""
     it, call = dependant, dependant.call
     strange = (
         *(it.path_params, it.cookie_params, it.websocket_param_name, it.response_param_name),
@@ -74,7 +74,7 @@ def _call(dependant: Dependant, known: dict[int, _Call]) -> _Call | None:
 
 
 class _Way:
-    """To the handler of one route."""
+    """The shortcut to the handler of one route."""
 
     def __init__(self, route: APIRoute, call: _Call) -> None:
         self.route = route
@@ -108,7 +108,7 @@ class _Way:
         return response
 
     async def _values(self, call: _Call, request: Request, solved: dict[int, Any]) -> Values:
-        """The arguments; each dependency is asked once."""
+        """The arguments; each dependency is called once."""
         values: Values = {}
         for name, inner in call.below:
             key = id(inner)
@@ -148,7 +148,7 @@ def _found(read: tuple[Values, list[Any]]) -> Values:
 
 
 def find(routes: Sequence[BaseRoute], method: str, path: str) -> _Way | None:
-    """To the handler that FastAPI would ask; None if only FastAPI can. Takes milliseconds."""
+    """The shortcut to the handler that FastAPI would call; None if only FastAPI can. Takes milliseconds."""
     asked = {"type": "http", "method": method, "path": path}
     for route in routes:
         if _meets(route, path) and route.matches(asked)[0] is Match.FULL:
@@ -157,7 +157,7 @@ def find(routes: Sequence[BaseRoute], method: str, path: str) -> _Way | None:
 
 
 def _meets(route: BaseRoute, path: str) -> bool:
-    """False if a route cannot be about that path."""
+    """False if the route cannot match that path."""
     return not isinstance(route, APIRoute) or "{" in route.path or route.path == path
 
 
@@ -173,12 +173,12 @@ def _way(route: APIRoute) -> _Way | None:
 
 
 class Straight:
-    """Goes the short way where there is one; `app` is the long one."""
+    """Takes the shortcut if there is one; else passes the request to `app`."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         self._app = app
         self._find = partial(find, [*routes])
-        self._ways: dict[tuple[str, str], _Way | None] = {}  # of the routes that were asked for
+        self._ways: dict[tuple[str, str], _Way | None] = {}  # by (method, path), of requested routes
         self._unseen = {
             (method, route.path)
             for route in routes
@@ -205,7 +205,7 @@ class Straight:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read once more."""
+    """A `receive` that gives again the body that was read."""
     given = False
 
     async def told() -> Message:

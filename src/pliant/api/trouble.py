@@ -1,4 +1,4 @@
-"""What is wrong with the server, said with every answer. It goes on answering while nothing is scheduled."""
+"""Adds what is wrong with the server to every answer: it goes on answering while it schedules nothing."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,7 +8,7 @@ from pliant.wire import TROUBLE
 
 
 class Trouble:
-    """Adds the header to answers as long as there is something to say."""
+    """Adds the header TROUBLE to answers while the service reports trouble."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app

@@ -1,1 +1,1 @@
-"""Commands; imports the client only."""
+"""The commands. They import the client, never the server, which runs as a process of its own."""

@@ -1,4 +1,4 @@
-"""`python -m pliant.cli` for where the console script is not on the path."""
+"""Runs the command line as `python -m pliant.cli`, for when the console script is not in PATH."""
 
 import sys
 

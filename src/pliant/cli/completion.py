@@ -1,4 +1,4 @@
-"""Completion in shells: the scripts, and the names of workloads."""
+"""Shell completion: the scripts, and the names of workloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names in the current project that begin so; none if the server does not answer."""
+    """Workload names of the current project that begin with `incomplete`; [] if the request fails."""
     from click.shell_completion import CompletionItem
 
     session = ctx.ensure_object(Session)

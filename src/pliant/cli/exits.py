@@ -1,8 +1,8 @@
 """Exit codes: 0 success, 1 failure, 2 wrong input, 3 not found, 4 not allowed, 5 conflict, 6 refused by quota
-or policy, 7 a wait that ended, 8 no server, 130 Ctrl-C.
+or policy, 7 a wait that timed out, 8 no server, 130 Ctrl-C.
 
-exec and bash return the command's own code. run, wait, attach, logs -f and submit --attach return the job's:
-see OWN_FAILURE.
+exec and bash return the command's own code. run, wait, attach, logs -f and submit --attach return the job's
+code: see OWN_FAILURE.
 """
 
 from pliant.client import errors
@@ -19,7 +19,7 @@ TIMED_OUT = 7
 INTERRUPTED = 130
 
 OWN_FAILURE = 125
-"""Of commands that return a job's exit code: Pliant itself failed. 1 to 8 belong to the job there."""
+"""Pliant itself failed, in a command that returns a job's exit code; there 1 to 8 are codes of the job."""
 WAIT_TIMED_OUT = 124
 
 

@@ -1,4 +1,4 @@
-"""Commands of other tools: what to type here instead. docs/reference/habits.md lists them for people."""
+"""Maps commands of other tools to those to type here; docs/reference/habits.md lists them for users."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INSTEAD = {
     "submit inference": "`pliant inference submit NAME`",
     "submit training": "`pliant training submit NAME`",
     "submit workspace": "`pliant workspace submit NAME`",
-    # any shell
+    # commands known from any shell
     "add": "`pliant project create NAME` or `pliant user create NAME`",
     "cat": "`pliant logs {names}`",
     "code": "`pliant workspace submit NAME --vscode`",
@@ -174,9 +174,9 @@ _INSTEAD = {
     "sstat": "`pliant top job`",
     "strigger": "`pliant wait NAME`",
 }
-"""The word or words that were typed, and what to use; a `*` is any further word. {names} are the words after
-them that are no options and no value of one, {last} is the last that is no option, {line} is
-all that follows."""
+"""What to use instead of the typed words; `*` matches any further word. {names} are the following words that
+are neither options nor values of options, {last} is the last word that is not an option, {line} is
+everything that follows."""
 
 _VERBS = {
     "add": ("create", "submit"), "create": ("submit",), "edit": ("update", "set"),
@@ -186,10 +186,10 @@ _VERBS = {
     "run": ("submit",), "set": ("update",), "show": ("describe", "list"), "start": ("resume",),
     "status": ("describe", "list"), "stop": ("suspend",), "update": ("set",), "cancel": ("delete",),
 }  # fmt: skip
-"""Verbs of other tools within our groups, and ours in the order to look for."""
+"""Verbs of other tools within Pliant's groups, and Pliant's verbs in the order to try."""
 
 _GROUPS = ("training", "workspace", "workload", "project", "department", "nodepool", "node", "asset", "key")
-"""Those whose plural is typed for their `list`."""
+"""Groups whose plural means their `list`."""
 
 _ON_NODE = "--node-affinity kubernetes.io/hostname="
 _SUBMIT_FLAGS = {
@@ -253,13 +253,13 @@ _ADVICE: Mapping[str, Mapping[str, str]] = {
     },
     "project create": {"-g": "Use --quota N.", "--gpus": "Use --quota N."},
 }
-"""By the last words of a command: what to do instead of an option that it does not have."""
+"""Advice for options that a command does not have, by the command's last words."""
 
-_VALUED = re.compile(r"-[a-zA-Z]")  # -u USER, but not -9 or --all
+_VALUED = re.compile(r"-[a-zA-Z]")  # an option that takes a value: -u USER, but not -9 or --all
 
 
 def instead(words: str, args: Sequence[str]) -> str | None:
-    """The sentence that names the command to type instead of `pliant WORDS ARGS`; None for other words."""
+    """A sentence with the command to type instead of `pliant WORDS ARGS`; None for unknown words."""
     if cure := slurm.command(words, args):
         return f"Pliant has no command '{words}'. Use {cure}."
     cure = _cure(words, args)
@@ -281,7 +281,7 @@ def _cure(words: str, args: Sequence[str]) -> str | None:
 
 
 def unknown(path: Sequence[str], name: str, args: Sequence[str], known: Iterable[str]) -> str:
-    """The error for a word that is no command of the group at `path`."""
+    """The error for a name that is not a command of the group at `path`; `known` are its commands."""
     there = [*known]
     if cure := instead(" ".join([*path[1:], name]), args):
         return cure
@@ -312,7 +312,7 @@ def without(path: Sequence[str], flag: str, args: Sequence[str], known: Sequence
 
 
 def _renamed(flag: str, args: Sequence[str], known: Sequence[str]) -> str | None:
-    """`Use -g 1.`, with the value that was typed."""
+    """Advice such as `Use -g 1.`, with the typed value; None for an unknown option."""
     ours = _SUBMIT_FLAGS.get(flag)
     if ours is None:
         return None
@@ -329,7 +329,7 @@ def _renamed(flag: str, args: Sequence[str], known: Sequence[str]) -> str | None
 
 
 def dashed(path: Sequence[str], args: Sequence[str], valued: Iterable[str]) -> str | None:
-    """The line that was meant where the `--` before a command was left out; None: nothing looks like one."""
+    """The line with the missing `--` before the command; None if no word looks like a command."""
     takes, at = {*valued}, 0
     while at < len(args):
         word = args[at]
@@ -358,7 +358,7 @@ def extra(ctx: click.Context, args: Sequence[str], rest: Sequence[str]) -> str:
 
 
 def mended(ctx: click.Context, args: Sequence[str], error: click.UsageError) -> str | None:
-    """A better sentence for what keeps a command from being understood; None: there is none."""
+    """A better message for a usage error; None if there is none."""
     path = ctx.command_path.split()
     if isinstance(error, click.NoSuchOption):
         known = [

@@ -1,4 +1,4 @@
-"""help: the help of a command, by its words."""
+"""help: prints the help of the command with the given words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are used: each command pays for itself only."""
+"""Groups that import a command only when it is used, so that a command does not pay for the others."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -11,13 +11,13 @@ from pliant.cli.session import Session
 
 
 def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """An option's callback: the value goes into the Session, wherever on the command line it stood."""
+    """An option's callback: stores the value in the Session, wherever on the command line the option is."""
     if value is not None and param.name is not None:
         setattr(ctx.ensure_object(Session), param.name, value)
 
 
 def _everywhere() -> list[click.Parameter]:
-    """Options that every command takes."""
+    """The options that every command takes."""
     said: dict[str, Any] = {"expose_value": False, "callback": remember, "hidden": True, "default": None}
     return [
         click.Option(["--server"], metavar="URL", **said),
@@ -28,7 +28,7 @@ def _everywhere() -> list[click.Parameter]:
 
 
 def _explained(ctx: click.Context, typed: Sequence[str], error: click.UsageError) -> click.UsageError:
-    """The error, or one that names what to type instead."""
+    """An error that names what to type instead; `error` itself if there is no advice."""
     from pliant.cli.habits import mended
 
     better = None if ctx.resilient_parsing else mended(ctx, typed, error)
@@ -50,7 +50,7 @@ _ONE_ANSWER = (
 
 
 class Command(click.Command):
-    """A command of ours: knows --server, --state, --quiet and --debug."""
+    """A command of Pliant: takes --server, --state, --quiet and --debug."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,13 +71,13 @@ class Command(click.Command):
         if rest and not lenient and not ctx.resilient_parsing:
             from pliant.cli.habits import extra
 
-            told = extra(ctx, typed, rest)  # ours, no query of a database  # nosec B610
+            told = extra(ctx, typed, rest)  # habits.extra, not a database query  # nosec B610
             raise click.UsageError(told, ctx)
         return rest
 
 
 class JobCommand(Command):
-    """A command that returns a job's exit code: what fails here has a code of its own, OWN_FAILURE."""
+    """A command that returns a job's exit code; its own failures return OWN_FAILURE."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         parent = kwargs.get("parent")
@@ -87,7 +87,7 @@ class JobCommand(Command):
 
 
 class TailCommand(Command):
-    """A command that treats what follows `--` apart: `tail(ctx)` is that list, or None without `--`."""
+    """A command that separates the words after `--`: `tail(ctx)` returns them, or None without `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -97,7 +97,7 @@ class TailCommand(Command):
         return super().parse_args(ctx, args)
 
     def before_tail(self, args: list[str]) -> list[str]:
-        """Rewrite the words before `--`, once it is known that there is one."""
+        """Rewrite the words before `--`; called only if there is a `--`."""
         return args
 
 
@@ -107,7 +107,7 @@ def tail(ctx: click.Context) -> list[str] | None:
 
 
 class LazyGroup(click.Group):
-    """A group that maps names to `module:attribute`, in sections for its help."""
+    """A group that maps command names to `module:attribute`, in sections for its help."""
 
     command_class = Command
 
@@ -152,7 +152,7 @@ class LazyGroup(click.Group):
             rows = []
             for name, place in names.items():
                 command = self.get_command(ctx, name)
-                if command is not None and not command.hidden and place not in shown:  # an alias is not
+                if command is not None and not command.hidden and place not in shown:  # skips aliases
                     shown.add(place)
                     rows.append((name, command.get_short_help_str(limit=formatter.width - 22)))
             if rows:

@@ -1,4 +1,4 @@
-"""What one invocation knows: its global options, the server it talks to, the project it is about."""
+"""The state of one invocation: its global options, its server and its project."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One run of the command line. Nothing is read or connected before it is asked for."""
+    """One run of the command line. It reads files and connects only on first use."""
 
     def __init__(self) -> None:
         self.server: str | None = None
         self.state: str | None = None
-        self.project: str | None = None  # of -p/--project
+        self.project: str | None = None  # value of -p/--project
         self.quiet = False
         self.debug = False
         self.output = "table"  # table | wide | json | yaml | name
         self.headers = True
-        self.kind: str | None = None  # Training | Workspace ... within such a group; None: any workload
-        self.also: str | None = None  # another kind that the group shows
-        self.framework: str | None = None  # of distributed workloads within such a group
-        self.noun = "job"  # what that group calls one
-        self.group = "job"  # the words of the group
-        self.failure_code: int | None = None  # exit code of every failure of ours; None: by its kind
+        self.kind: str | None = None  # kind of the group: Training | Workspace ...; None: any
+        self.also: str | None = None  # a second kind that the group shows
+        self.framework: str | None = None  # framework of the group, for distributed workloads
+        self.noun = "job"  # what the group calls a workload
+        self.group = "job"  # the group's words on the command line
+        self.failure_code: int | None = None  # exit code of every failure of Pliant; None: by its kind
         self._config: Config | None = None
         self._endpoint: Endpoint | None = None
         self._client: Client | None = None
 
     @property
     def program(self) -> str:
-        """`pliant` or `runai`, as typed; `pliant` for those programs that do one thing only."""
+        """`runai` if that was typed; else `pliant`, also for the other programs."""
         name = click.get_current_context().find_root().info_name
         return "runai" if name == "runai" else "pliant"
 
@@ -59,7 +59,7 @@ class Session:
 
     @property
     def user(self) -> str:
-        """Who submits, for the USER column; a server that accounts share goes by the account alone."""
+        """The submitter, for the USER column; for a server at a unix: address it is the account."""
         return account() if self.endpoint.url.startswith(UNIX) else user()
 
     @property
@@ -76,18 +76,18 @@ class Session:
             self._client.close()
 
     def note(self, text: str) -> None:
-        """One line for the reader, beside the data."""
+        """Print one line on standard error, unless --quiet is given."""
         if not self.quiet:
             click.echo(text, err=True)
 
     def confirm(self, question: str) -> None:
-        """Ask on the terminal; raise if the answer is no."""
+        """Ask on the terminal. Raises PliantError if the answer is no."""
         if not click.confirm(question, err=True):
             raise PliantError("Cancelled: nothing was changed.")
 
     @property
     def asked_kind(self) -> str | None:
-        """The kind to ask the server for; None: several or any."""
+        """The kind to request from the server; None: several kinds, or any."""
         return None if self.also else self.kind
 
     def shows(self, item: Any) -> bool:
@@ -98,13 +98,13 @@ class Session:
 
     @property
     def named_project(self) -> str | None:
-        """The project that was asked for: -p, the environment, `project set`. None if not given."""
+        """The project that was named by -p, PLIANT_PROJECT or `project set`; None if none was."""
         said = self.project or os.environ.get("PLIANT_PROJECT")
         return said or self.config.project(self.endpoint.key)
 
     @property
     def current_project(self) -> str:
-        """The project to work in; until somebody sets one that is `default`."""
+        """The project to work in; `default` if none was named."""
         return self.named_project or "default"
 
     def missing_project(self) -> BadRequest | NotFound:
@@ -122,9 +122,9 @@ class Session:
         return NotFound(f"Project {self.current_project} does not exist.", there_are)
 
     def check_project(self) -> None:
-        """Raise unless the current project exists; asked only when something was not found in it.
+        """Raise if the current project does not exist; called when something was not found in it.
 
-        Who may read no project may have jobs in one all the same.
+        Does not raise for a user who may not read projects: such a user can still have jobs in one.
         """
         try:
             try:
@@ -136,9 +136,9 @@ class Session:
                 raise
 
     def find(self, name: str) -> Any:
-        """The workload of that name or number in the current project, of the kind of this group.
+        """The workload of that name or number in the current project and of this group's kind.
 
-        `@` is the newest one of this user.
+        `@` is the newest one of this user. Raises NotFound; BadRequest for an array.
         """
         found = self.find_all(name)
         if len(found) > 1 or (found[0]["name"] != name and (found[0].get("array") or {}).get("name") == name):
@@ -149,7 +149,7 @@ class Session:
         return found[0]
 
     def find_task(self, name: str, task: str | None = None) -> tuple[Any, str | None]:
-        """The workload of that name and the task to use of it: also where the name is that of one task."""
+        """The workload of that name and its task to use; `name` may also name a task. Raises NotFound."""
         try:
             return self.find(name), task
         except NotFound:
@@ -163,7 +163,7 @@ class Session:
             raise
 
     def find_all(self, name: str) -> list[Any]:
-        """The same; of an array all of its jobs."""
+        """Like `find`; the name of an array gives all of its jobs."""
         project, name = self.current_project, bare(name)
         try:
             return matching(name, self._candidates(name, project), self.user)
@@ -176,7 +176,7 @@ class Session:
             ) from None
 
     def _candidates(self, name: str, project: str) -> list[Any]:
-        """Workloads of the project among which it is; one request where that is enough."""
+        """The workloads of the project to search for `name`, with one request if that suffices."""
         if name != "@" and not name.isdecimal():
             found = list(self.client.workloads(project, name=name, kind=self.asked_kind))
             if found:
@@ -190,14 +190,14 @@ _KINDS = re.compile(
 
 
 def bare(name: str) -> str:
-    """What is named: kubectl writes `job/NAME`, and no name holds a slash."""
+    """NAME without a kind before it: kubectl writes `job/NAME`, and no name contains a slash."""
     return _KINDS.sub("", name, count=1) if "/" in name else name
 
 
 def matching(name: str, items: Sequence[Any], me: str) -> list[Any]:
-    """Those of the items that a name, a number or `@` stands for, at least one. Raises NotFound.
+    """The items that a name, a number or `@` selects, at least one. Raises NotFound.
 
-    `@` is the newest of `me`. One on its way out only if no other has the name.
+    `@` is the newest of user `me`. An item that is being deleted is found only if no other has its name.
     """
     name = bare(name)
     living = [it for it in items if it.get("desiredPhase") != "Deleted"]
@@ -215,12 +215,12 @@ def matching(name: str, items: Sequence[Any], me: str) -> list[Any]:
 
 
 def user() -> str:
-    """Whom the terminal names."""
+    """The user of this terminal: LOGNAME, else USER, else the account."""
     return os.environ.get("LOGNAME") or os.environ.get("USER") or account()
 
 
 def account() -> str:
-    """The name of the account that this process runs as; its number where it has no name."""
+    """The name of the account that this process runs as; its number if it has no name."""
     import pwd
 
     try:
@@ -232,10 +232,10 @@ def account() -> str:
 def client_for(
     url: str, token: str | None, socket: str | None = None, authority: str | None = None
 ) -> Client:
-    """A Client, without the cost of TLS where the address does not need it."""
+    """A Client; it imports TLS, which takes time, only if the address needs it."""
     plain = (socket is not None or not url.startswith("https:")) and "ssl" not in sys.modules
     if plain:
-        sys.modules["ssl"] = None  # type: ignore[assignment]  # http.client takes that for "not built in"
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # http.client takes this for a missing ssl
     try:
         from pliant.client.client import Client
     finally:
@@ -245,5 +245,5 @@ def client_for(
 
 
 def pass_session(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command its Session as first argument."""
+    """Pass the Session to the command as its first argument."""
     return click.make_pass_decorator(Session, ensure=True)(function)

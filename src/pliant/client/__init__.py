@@ -1,4 +1,4 @@
-"""The SDK, standard library only. `from pliant.client import Client` is all that most programs need."""
+"""The SDK, on the standard library alone. Most programs need only `from pliant.client import Client`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ __all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: jobs import pliant.client.errors only and must not pay for an HTTP client.
+    # Imported on first use: jobs import only pliant.client.errors and must not pay for an HTTP client.
     if name == "Client":
         from pliant.client.client import Client
 

@@ -1,4 +1,4 @@
-"""Which account of this machine the shared server runs as: the administrator has written it down."""
+"""Finds the account of this machine that the shared server runs as."""
 
 import os
 import stat
@@ -9,10 +9,10 @@ FOLDER = "/etc/pliant"
 
 
 def server_account(env: Mapping[str, str] = os.environ) -> int | None:
-    """Its uid; None if there is none. Only a file that root alone can change is believed.
+    """The uid of the shared server's account; None if there is no such account.
 
-    `$PLIANT_ETC` names another folder than /etc/pliant; its `warden.conf` says `server-user NAME`. Without
-    that file it is the system account `pliant`.
+    The line `server-user NAME` of /etc/pliant/warden.conf names it; $PLIANT_ETC replaces /etc/pliant.
+    The file counts only if root alone can change it. Without the file it is the system account `pliant`.
     """
     import pwd
 
@@ -34,7 +34,7 @@ def server_account(env: Mapping[str, str] = os.environ) -> int | None:
 
 
 def _of_root(path: str) -> bool:
-    """True if neither the file nor a folder above it can be changed by anybody but root."""
+    """True if only root can change the file and the folders above it, and none of them is a symbolic link."""
     part = os.path.abspath(path)
     while True:
         try:
@@ -49,7 +49,7 @@ def _of_root(path: str) -> bool:
 
 
 def account_name(uid: int) -> str:
-    """Its number if it has no name."""
+    """The name of the account; its number if it has no name."""
     import pwd
 
     try:

@@ -1,4 +1,4 @@
-"""Projects, machines, settings and the server itself; and the two calls by which all routes are reached."""
+"""Projects, nodes, settings and the server itself; `call` and `pages` reach every other route."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pliant.wire.server import Doctor, ServerItem
 
 PAGE = 500
-"""Entries asked for at once; the server's maximum."""
+"""Entries per request; the server's maximum."""
 
 
 class Administration:
-    """One server. Raises the errors of pliant.client.errors."""
+    """Administers one server. Raises the errors of pliant.client.errors."""
 
     _http: Transport
 
     def call(self, method: str, path: str, *, query: Query = (), body: Any = None) -> Any:
-        """Any route, decoded."""
+        """Calls any route and returns the decoded answer."""
         return self._http.call(method, path, query=query, body=body)
 
     def pages(self, path: str, query: Query = ()) -> Iterator[dict[str, Any]]:
-        """All entries of a list, page after page."""
+        """Yields all entries of a list and reads it page by page."""
         offset = 0
         while True:
             answer = self._http.call("GET", path, query=[*query, ("offset", offset), ("limit", PAGE)])
@@ -39,7 +39,7 @@ class Administration:
                 return
             offset = following if isinstance(following, int) else offset + len(found)
 
-    # -- organization and machines
+    # -- organization and nodes
 
     def projects(self) -> Iterator[OrgUnitItem]:
         return cast("Iterator[OrgUnitItem]", self.pages("/api/v1/org-unit/projects"))
@@ -51,11 +51,11 @@ class Administration:
         return cast("OrgUnitItem", self._http.call("GET", f"/api/v1/org-unit/projects/{segment(name)}"))
 
     def create_unit(self, units: str, body: Mapping[str, Any]) -> OrgUnitItem:
-        """`units` is projects or departments."""
+        """Create a project or department; `units` is "projects" or "departments"."""
         return cast("OrgUnitItem", self._http.call("POST", f"/api/v1/org-unit/{units}", body=body))
 
     def update_unit(self, units: str, name: str, body: Mapping[str, Any]) -> OrgUnitItem:
-        """Changes what `body` names and leaves the rest."""
+        """Change the fields that `body` names and leave the others."""
         path = f"/api/v1/org-unit/{units}/{segment(name)}"
         return cast("OrgUnitItem", self._http.call("PATCH", path, body=body, repeatable=True))
 
@@ -72,7 +72,7 @@ class Administration:
         return cast("NodeItem", self._http.call("GET", f"/api/v1/nodes/{segment(name)}"))
 
     def cordon(self, name: str, *, on: bool = True) -> None:
-        """Nothing more is placed on that node; `on=False` ends it."""
+        """Stop placing work on that node; `on=False` allows it again."""
         self._http.call("POST", f"/api/v1/nodes/{segment(name)}/{'cordon' if on else 'uncordon'}")
 
     def update_node(self, name: str, body: Mapping[str, Any]) -> NodeItem:
@@ -98,12 +98,12 @@ class Administration:
         return cast("dict[str, Any]", self._http.call("GET", "/api/v1/scheduling-settings"))
 
     def set_settings(self, body: Mapping[str, str | None]) -> dict[str, Any]:
-        """Values as people type them; None: the default."""
+        """Set values, written as in the CLI; None restores the default."""
         path = "/api/v1/scheduling-settings"
         return cast("dict[str, Any]", self._http.call("PATCH", path, body=body, repeatable=True))
 
     def happenings(self, subject: str) -> Iterator[EventItem]:
-        """History of what is no workload: cluster, node/NAME, project/ID ..."""
+        """The events of a subject that is not a workload: cluster, node/NAME, project/ID ..."""
         return cast("Iterator[EventItem]", self.pages("/api/v1/events", [("subject", subject)]))
 
     def node_pools(self) -> Iterator[NodePoolItem]:
@@ -122,7 +122,7 @@ class Administration:
     # -- the server itself
 
     def whoami(self) -> dict[str, Any]:
-        """{user, id}"""
+        """{user, id, subject, account, roles, mustChangePassword}"""
         return cast("dict[str, Any]", self._http.call("GET", "/api/v1/whoami"))
 
     def token(self, body: Mapping[str, Any]) -> str:
@@ -151,9 +151,9 @@ class Administration:
         return cast("Doctor", self._http.call("GET", "/api/v1/server/doctor"))
 
     def console_link(self) -> tuple[str, str]:
-        """Opens the web console once, logged in as this caller; good for 2 minutes.
+        """A link that opens the web console once, logged in as this caller; it expires after 2 minutes.
 
-        (address of the pages where it is not that of the API, path)
+        Returns (address of the console, "" if it is that of the API; path).
         """
         told = self.call("POST", "/console/link")
         return str(told.get("home") or ""), str(told["path"])
@@ -168,26 +168,26 @@ class Administration:
         )
 
     def debug_bundle(self, *, redact: bool = False) -> Stream:
-        """A zip; with `redact` without names."""
+        """A zip of the server's state and log; `redact` replaces names and leaves out log and history."""
         query: Query = [("redact", redact or None)]
         headers = {"Accept": "application/zip"}
         return self._http.stream("GET", "/api/v1/server/debug-bundle", query=query, headers=headers)
 
     def audit_file(self, query: Query) -> Stream:
-        """All records of the audit; `format` is csv or json."""
+        """All records of the audit log; `format` in `query` is csv or json."""
         return self._http.stream("GET", "/api/v1/audit/log/file", query=query)
 
     def usage_file(self, query: Query) -> Stream:
-        """What people held, as a table for spreadsheets."""
+        """The GPU time that users held; with ("format", "csv") in `query` as a table for spreadsheets."""
         return self._http.stream("GET", "/api/v1/usage", query=query)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> Stream:
-        """Lines from which the cycle of that number, or the last until then (ms), can be decided again."""
+        """The record to rerun cycle number `cycle`, or the last cycle up to `at` (ms), as lines of JSON."""
         return self._http.stream("GET", "/api/v1/replay/record", query=[("cycle", cycle), ("at", at)])
 
 
 def entries(answer: Any) -> list[dict[str, Any]]:
-    """A list's entries: a bare array, or the one list in an object ({next, workloads: [...]})."""
+    """The entries of an answer: a bare array, or the list inside an object ({next, workloads: [...]})."""
     if isinstance(answer, list):
         return answer
     if isinstance(answer, dict):

@@ -1,7 +1,7 @@
-"""The client for asyncio: methods of Client as coroutines, its iterators as asynchronous ones.
+"""The client for asyncio: methods of Client as coroutines, its iterators as asynchronous iterators.
 
-Each call runs in a thread with a connection of its own, so that several may be under way at once and both
-clients behave the same. A call that is cancelled goes on in its thread; a stream that is left is broken off.
+Each call runs in a thread with its own connection, so several calls can run at once and both clients behave
+the same. A cancelled call continues in its thread; leaving a stream breaks off its connection.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _END: Any = object()
 
 
 class AsyncClient:
-    """One server. `await client.whoami()`, `async for item in client.workloads()`.
+    """A client of one server. `await client.whoami()`, `async for item in client.workloads()`.
 
     `ask` and `each` do the same with types: `await client.ask(Client.whoami)`. Raises what Client raises.
     """
 
     def __init__(self, client: Client, *, at_once: int = 8) -> None:
-        """Where and as whom `client` asks. So many calls are under way at once; the others wait."""
+        """Uses the address and token of `client`. At most `at_once` calls run at a time; others wait."""
         self._client = client
         self._idle: queue.SimpleQueue[Client] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(at_once, "pliant-client")
@@ -42,7 +42,7 @@ class AsyncClient:
         return cls(await asyncio.to_thread(Client.from_context, server, state))
 
     async def run(self, use: Callable[[Client], T]) -> T:
-        """What that makes of a client: `await client.run(lambda it: it.jobs.get("night").wait())`."""
+        """Returns `use(client)`: `await client.run(lambda it: it.jobs.get("night").wait())`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._use, use)
 
     async def ask(self, method: Callable[Concatenate[Client, P], T], *args: P.args, **named: P.kwargs) -> T:
@@ -51,7 +51,7 @@ class AsyncClient:
     async def each(
         self, method: Callable[Concatenate[Client, P], Iterable[T]], *args: P.args, **named: P.kwargs
     ) -> AsyncIterator[T]:
-        """The entries of a method that iterates, such as `workloads`, `logs` and `watch`."""
+        """Yields the entries of a method that iterates, such as `workloads`, `logs` or `watch`."""
         loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "pliant-stream")
         twin = self._client.twin()
         try:
@@ -59,7 +59,7 @@ class AsyncClient:
             while (entry := await loop.run_in_executor(thread, next, found, _END)) is not _END:
                 yield entry
         finally:
-            twin.abort()  # a thread that waits for the next one waits no longer
+            twin.abort()  # unblocks a thread that waits for the next entry
             thread.shutdown(wait=False)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The client: every route as a method, pages hidden behind iterators. Shapes of the answers: see wire."""
+"""The client: a method for each route, an iterator for each paged list. Types of the answers: pliant.wire."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TYPED = {
 
 
 class Client(Administration):
-    """One server. Not for several threads at once: `twin()` gives another thread its own.
+    """A client of one server. It is not thread-safe: give each further thread its own `twin()`.
 
     Raises the errors of pliant.client.errors.
     """
@@ -55,22 +55,22 @@ class Client(Administration):
         socket: str | None = None,
         authority: str | None = None,
     ) -> None:
-        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token.
+        """`socket`: path of the server's Unix socket, used instead of the URL and the token.
 
-        `authority`: file of the certificates by which a server at https:// is known; None: the system's.
+        `authority`: file of the certificates that verify a server at https://; None: the system's.
         """
         self._http = Transport(url, token, timeout=timeout, socket=socket, authority=authority)
-        self.working_project = "default"  # of `jobs`
+        self.working_project = "default"  # project of `jobs`
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
-        """Find the server as the command line does: see pliant.client.locate."""
+        """A client of the server that the command line would use: see pliant.client.locate."""
         endpoint = locate(server, state, config=Config())
         return cls(endpoint.url, endpoint.token, socket=endpoint.socket, authority=endpoint.authority)
 
     @classmethod
     def from_context(cls, server: str | None = None, state: str | None = None) -> Client:
-        """`connect`, with the project that the command line would take: PLIANT_PROJECT, or `project set`."""
+        """`connect`, with the project of PLIANT_PROJECT, else of `project set`, else `default`."""
         config = Config()
         endpoint = locate(server, state, config=config)
         client = cls(endpoint.url, endpoint.token, socket=endpoint.socket, authority=endpoint.authority)
@@ -96,11 +96,11 @@ class Client(Administration):
 
     @property
     def trouble(self) -> str:
-        """What the server said, with its last answer, is wrong with it; empty if nothing is."""
+        """The problem that the server reported with its last answer; empty if none."""
         return self._http.trouble
 
     def abort(self) -> None:
-        """`close`, and break off its streams; by any thread."""
+        """Close the client and break off its streams. Any thread may call it."""
         self._http.abort()
         self._http.close()
 
@@ -123,7 +123,7 @@ class Client(Administration):
         kind: str | None = None,
         deleted: bool = False,
     ) -> Iterator[WorkloadItem]:
-        """Workloads of a project (None: all); `kind` is Training or Workspace."""
+        """Workloads of a project (None: of all) and of a kind such as Training or Workspace (None: all)."""
         filters = [("projectName", project), ("name", name), ("type", kind)]
         query: list[tuple[str, str | int | bool | None]] = [
             ("filterBy", f"{field}=={value}") for field, value in filters if value is not None
@@ -132,7 +132,7 @@ class Client(Administration):
         return cast("Iterator[WorkloadItem]", self.pages("/api/v1/workloads", query))
 
     def find(self, name: str, project: str, *, kind: str | None = None) -> WorkloadItem:
-        """The workload of that name; one on its way out only if no other has the name. Else NotFound."""
+        """The workload of that name, preferably one that is not being deleted. Raises NotFound."""
         found = list(self.workloads(project, name=name, kind=kind))
         if not found:
             raise NotFound(f"Job {name} does not exist in project {project}.", reason="not-found")
@@ -142,12 +142,12 @@ class Client(Administration):
         return cast("WorkloadItem", self._http.call("GET", _workload(workload_id)))
 
     def progress(self, workload_id: str) -> list[ProgressPoint]:
-        """What its job reported over time, oldest first."""
+        """The progress that its job reported, oldest first."""
         found = self._http.call("GET", f"{_workload(workload_id)}/progress")
         return cast("ProgressHistory", found)["points"]
 
     def submit(self, kind: str, body: AnySubmission) -> Submitted:
-        """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
+        """`kind`: a key of _TYPED. Retries a lost connection; the idempotency key prevents duplicates."""
         answer = self._http.call(
             "POST",
             f"/api/v1/workloads/{_TYPED[kind]}",
@@ -158,7 +158,7 @@ class Client(Administration):
         return cast("Submitted", answer)
 
     def dry_run(self, kind: str, body: AnySubmission) -> Verdict:
-        """What the scheduler would do with it. Nothing is recorded."""
+        """What the scheduler would do with this submission. Nothing is recorded."""
         query: Query = [("dryRun", True)]
         answer = self._http.call(
             "POST", f"/api/v1/workloads/{_TYPED[kind]}", query=query, body=body, repeatable=True
@@ -166,12 +166,12 @@ class Client(Administration):
         return cast("Verdict", answer)
 
     def delete(self, workload_id: str, *, purge: bool = False) -> dict[str, Any]:
-        """{status, kept: KeptItem or None}"""
+        """Delete and return {status, kept: KeptItem or None}; `purge` removes its files at once."""
         query = [("purge", True)] if purge else []
         return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
 
     def delete_all(self, ids: Sequence[str]) -> dict[str, str]:
-        """Delete many, a hundred in a transaction. By id: why one was not deleted."""
+        """Delete many, 100 per transaction. Returns the error message by id of each that was not deleted."""
         failed: dict[str, str] = {}
         for start in range(0, len(ids), 100):
             body = {"ids": [*ids[start : start + 100]], "action": "delete"}
@@ -183,11 +183,11 @@ class Client(Administration):
         return cast("FolderItem", self._http.call("GET", f"{_workload(workload_id)}/folders"))
 
     def kept_files(self) -> Iterator[KeptItem]:
-        """What deleted workloads left, oldest first."""
+        """The kept files of deleted workloads, oldest first."""
         return cast("Iterator[KeptItem]", self.pages("/api/v1/trash"))
 
     def restore_files(self, workload_id: str) -> dict[str, Any]:
-        """{name, bytes, path}"""
+        """Restore the files of a deleted workload; returns {name, bytes, path}."""
         return dict(self._http.call("POST", f"/api/v1/trash/{segment(workload_id)}/restore"))
 
     def suspend(self, item: Mapping[str, Any]) -> None:
@@ -197,38 +197,38 @@ class Client(Administration):
         self._act(item, "resume")
 
     def cancel(self, workload_id: str, *, now: bool = False) -> Outcome:
-        """End it for good; `now`: without a grace period. Its outcome as it was before."""
+        """End it for good; `now`: without a grace period. Returns its outcome from before the call."""
         query: Query = [("now", now or None)]
         found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
         return cast("Outcome", found)
 
     def signal(self, workload_id: str, number: int) -> int:
-        """Send a signal to all processes of its running tasks; how many tasks there are."""
+        """Send a signal to all processes of its running tasks; returns the number of tasks."""
         found = self._http.call("POST", f"{_workload(workload_id)}/signal", query=[("number", number)])
         return int(found["tasks"])
 
     def refit(
         self, workload_id: str, *, cpu: float | None = None, memory: str | None = None, group: str = ""
     ) -> WorkloadItem:
-        """Change cores and memory of its tasks, or of those of one group, while they run."""
+        """Change cores and memory of its tasks, or of those of one task group, while they run."""
         given = {"cpuCoreRequest": cpu, "cpuMemoryRequest": memory, "taskGroup": group or None}
         body = {key: value for key, value in given.items() if value is not None}
         found = self._http.call("PUT", f"{_workload(workload_id)}/resources", body=body, repeatable=True)
         return cast("WorkloadItem", found)
 
     def shared_with(self, workload_id: str) -> list[str]:
-        """`project`, `user:NAME`: those who may read its log and files besides its owner."""
+        """Who may read its log and files besides its owner: `project`, `user:NAME`."""
         found = self._http.call("GET", f"{_workload(workload_id)}/sharing")
         return cast("Sharing", found)["sharedWith"]
 
     def share(self, workload_id: str, others: Sequence[str]) -> list[str]:
-        """Let only these read its log and files."""
+        """Let only its owner and `others` read its log and files; returns the new list."""
         body = {"sharedWith": list(others)}
         found = self._http.call("PUT", f"{_workload(workload_id)}/sharing", body=body, repeatable=True)
         return cast("Sharing", found)["sharedWith"]
 
     def outcome(self, workload_id: str) -> Outcome:
-        """How it ended; `exitCode` is None until it has."""
+        """How it ended; `exitCode` is None until it has ended."""
         return cast("Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
 
     def history(
@@ -236,7 +236,7 @@ class Client(Administration):
     ) -> list[HistoryEntry]:
         """Workloads of a project (None: all) with their outcomes, newest first; `since` in seconds.
 
-        With `attempts`, `tries` of each holds every attempt of its tasks.
+        With `attempts`, `tries` of each entry lists every attempt of its tasks.
         """
         asked = ("attempts", attempts or None)
         query: Query = [("projectName", project), ("sinceSeconds", since or None), ("limit", limit), asked]
@@ -254,11 +254,11 @@ class Client(Administration):
         return cast("list[PodItem]", list(self.pages(f"{_workload(workload_id)}/pods")))
 
     def events(self, workload_id: str) -> list[EventItem]:
-        """Its history with reasons, oldest first."""
+        """Its events with their reasons, oldest first."""
         return cast("list[EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
 
     def loads(self) -> list[WorkloadLoad]:
-        """What the workloads that run use now."""
+        """The current use of the running workloads."""
         found = self._http.call("GET", "/api/v1/workloads/load")
         return cast("list[WorkloadLoad]", found["workloads"])
 
@@ -267,7 +267,7 @@ class Client(Administration):
         return cast("WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
     def queue(self, *, remedies: bool = False, starts: int = 0) -> list[QueueEntry]:
-        """`starts`: number of entries at the head of the queue whose start is estimated."""
+        """The pending workloads; the first `starts` entries have an estimated start."""
         asked: Query = [("remedies", remedies or None), ("starts", starts or None)]
         found = self._http.call("GET", "/api/v1/queue", query=asked)
         return cast("list[QueueEntry]", entries(found))
@@ -283,7 +283,7 @@ class Client(Administration):
         timestamps: bool = False,
         attempt: int | None = None,
     ) -> Stream:
-        """Log output piece by piece; `since`: seconds before now. With `follow` it ends with the attempt."""
+        """The log in pieces; `since`: seconds before now. With `follow` it ends when the attempt ends."""
         query: Query = [
             ("follow", follow or None),
             ("tail", tail),
@@ -317,12 +317,12 @@ class Client(Administration):
         return Exec(self._http, answer["id"])
 
     def tunnelled(self, workload_id: str, pod: str | None = None) -> bool:
-        """True if ports of a running task are reached by `open_port`; else on the server's machine."""
+        """True if `open_port` reaches the ports of a running task; False if the server's machine has them."""
         found = self._http.call("GET", f"{_workload(workload_id)}/exec/port", query=[("pod", pod)])
         return bool(found["tunnel"])
 
     def open_port(self, workload_id: str, port: int, *, pod: str | None = None) -> Exec:
-        """A connection to a program that listens in a running task; from any thread."""
+        """A connection to a program that listens in a running task. Any thread may call it."""
         from pliant.client.session import Exec
 
         body = {"port": port, **({"pod": pod} if pod is not None else {})}
@@ -337,7 +337,7 @@ class Client(Administration):
         return TaskInput(self._http, workload_id, pod, attempt)
 
     def watch(self, project: str | None = None, *, after: str | None = None) -> Iterator[Change]:
-        """Every change from this call on, for ever. A broken connection is taken up again where it broke."""
+        """Every change after this call (or after the id `after`), without end. Resumes a lost connection."""
         from pliant.client.watch import watch
 
         return watch(self._http, project, after)

@@ -1,6 +1,7 @@
-"""What a user's machine remembers: the server logged in to, the current project of each server, tokens.
+"""The settings that a user's machine remembers: the server of the last login, current projects, tokens.
 
-`$PLIANT_CONFIG`, else `$XDG_CONFIG_HOME/pliant/config.json`; tokens beside it in `credentials.json` (0600).
+The file is `$PLIANT_CONFIG`, else `$XDG_CONFIG_HOME/pliant/config.json`; tokens are in `credentials.json`
+(mode 0600) in the same folder.
 """
 
 import json
@@ -19,7 +20,7 @@ def config_path(env: Mapping[str, str] = os.environ) -> str:
 
 
 class Config:
-    """The remembered settings. Reading is lenient about what is missing, strict about what is broken."""
+    """The remembered settings. A missing file or field reads as None; a broken file raises PliantError."""
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path or config_path()
@@ -27,7 +28,7 @@ class Config:
 
     @property
     def server(self) -> str | None:
-        """URL of the last login; None: the server of the state folder."""
+        """URL of the last login; None: use the server of the state folder."""
         value = self._data.get("server")
         return value if isinstance(value, str) else None
 
@@ -63,12 +64,12 @@ class Config:
         _write(self._credentials, tokens)
 
     def authority(self, url: str) -> str | None:
-        """File of the certificates by which that server is known; None: none was given."""
+        """File of the certificates that verify that server; None if none was given."""
         path = self._authority_path(url)
         return path if os.path.exists(path) else None
 
     def set_authority(self, url: str, certificates: str) -> None:
-        """Remember the certificates (PEM) by which a server is known."""
+        """Remember the certificates (PEM) that verify a server."""
         _write_text(self._authority_path(url), certificates)
 
     def _authority_path(self, url: str) -> str:
@@ -103,7 +104,7 @@ def _write(path: str, data: Mapping[str, Any]) -> None:
 
 
 def _write_text(path: str, text: str) -> None:
-    """Replace the file as a whole, readable by its owner only: half a file is never seen."""
+    """Replace the file atomically; only its owner can read it. Raises PliantError."""
     if path.startswith("~"):
         raise PliantError("This account has no home folder to remember it in.", "Name a file: PLIANT_CONFIG.")
     temporary = f"{path}.{os.getpid()}"

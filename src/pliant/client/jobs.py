@@ -1,4 +1,4 @@
-"""Jobs as objects: submit one, wait for it, read its log, end it."""
+"""Jobs as objects: submit, wait, read the log, cancel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pliant.wire.workload import Outcome, WorkloadItem
 
 PATIENCE = 60.0
-"""Seconds for which `wait` bears that no server answers."""
+"""Seconds for which `wait` tolerates that no server answers."""
 
 PAUSE, LONGEST = 0.2, 1.0
-"""Seconds between two questions of `wait` at first, and at most."""
+"""First and longest interval between two requests of `wait`, in seconds."""
 
 
 class Job:
-    """One workload. What it holds is how it was when it was asked for last; `refresh` asks again."""
+    """One workload. `item` is its state at the last request; `refresh` requests it again."""
 
     def __init__(self, client: Client, item: WorkloadItem) -> None:
         self._client = client
@@ -50,11 +50,11 @@ class Job:
         return self
 
     def outcome(self) -> Outcome:
-        """How it ended; `exitCode` is None until it has."""
+        """How it ended; `exitCode` is None until it has ended."""
         return self._client.outcome(self.id)
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """How it ended, once it has. Evictions, retries and a restart of the server do not end the wait.
+        """Wait until it ends and return how. Evictions, retries and a server restart do not end the wait.
 
         Raises TimeoutError after `timeout` seconds, Unreachable if no server answers for a minute.
         """
@@ -77,11 +77,11 @@ class Job:
             pause = min(pause * 1.1, LONGEST)
 
     def logs(self, *, follow: bool = False, tail: int | None = None) -> Stream:
-        """Pieces of bytes, or `lines()`; with `follow` it ends with the attempt."""
+        """The log as pieces of bytes, or as `lines()`; with `follow` it ends when the attempt ends."""
         return self._client.logs(self.id, follow=follow, tail=tail)
 
     def why(self) -> WhyItem:
-        """Why it waits, and what would let it start."""
+        """Why it is pending, and what would let it start."""
         return self._client.why(self.id)
 
     def suspend(self) -> None:
@@ -95,12 +95,12 @@ class Job:
         self._client.cancel(self.id)
 
     def delete(self) -> None:
-        """End it and forget it; its files are kept in the trash."""
+        """End it and delete it; its files are kept in the trash."""
         self._client.delete(self.id)
 
 
 class Jobs:
-    """The jobs of a server; those of one project unless another is named. Iterate for all of the project."""
+    """The jobs of a server. Methods use `project` unless another is named; iterating yields its jobs."""
 
     def __init__(self, client: Client, project: str) -> None:
         self._client = client
@@ -118,7 +118,7 @@ class Jobs:
         environment: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Job:
-        """A new job; `spec` has further fields of a submission, by their names in the API."""
+        """Submit a job; `spec` takes further fields of a submission, by their names in the API."""
         body = self._body(name, command, gpus, project, image, environment, spec)
         answer = self._client.submit(kind, body)
         return Job(self._client, self._client.workload(answer["workloadId"]))
@@ -135,11 +135,11 @@ class Jobs:
         environment: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Verdict:
-        """What the scheduler would do with it. Nothing is recorded."""
+        """What the scheduler would do with this job. Nothing is recorded."""
         return self._client.dry_run(kind, self._body(name, command, gpus, project, image, environment, spec))
 
     def get(self, name: str, project: str | None = None) -> Job:
-        """Raises NotFound."""
+        """The job of that name. Raises NotFound."""
         return Job(self._client, self._client.find(name, project or self.project))
 
     def __contains__(self, name: str) -> bool:
@@ -153,7 +153,7 @@ class Jobs:
         return self.all(self.project)
 
     def all(self, project: str | None = None) -> Iterator[Job]:
-        """Those of a project (None: of all projects)."""
+        """The jobs of a project (None: of all projects)."""
         return (Job(self._client, item) for item in self._client.workloads(project))
 
     def _body(

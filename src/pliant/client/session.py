@@ -1,4 +1,4 @@
-"""A command run inside a task: its output on one connection, its input on another."""
+"""Input and output of a running task, and of a command that runs inside one."""
 
 import contextlib
 import secrets
@@ -9,7 +9,7 @@ from pliant.client.transport import Transport, segment
 
 
 class TaskInput:
-    """Standard input of one attempt of a task; one sender, which counts what it has sent."""
+    """Standard input of one attempt of a task. It counts the bytes that it has sent; use one sender only."""
 
     def __init__(self, transport: Transport, workload_id: str, pod: str, attempt: int) -> None:
         self._http = transport.twin()
@@ -19,7 +19,7 @@ class TaskInput:
         self._at = 0
 
     def send(self, data: bytes, *, end: bool = False) -> int:
-        """How many bytes were taken, one more for the end. May be repeated after Unreachable."""
+        """Returns how many bytes were taken, plus 1 for the end. May be repeated after Unreachable."""
         query = [*self._whom, ("stream", self._stream), ("at", self._at), ("eof", end or None)]
         taken = int(self._http.call("POST", self._path, query=query, body=data, repeatable=True)["taken"])
         self._at += taken
@@ -31,12 +31,12 @@ class TaskInput:
     def resize(self, rows: int, columns: int) -> None:
         """Tell the task how large the terminal is now."""
         body = {"rows": rows, "columns": columns}
-        with contextlib.closing(self._http.twin()) as http:  # the other one may be in the middle of a request
+        with contextlib.closing(self._http.twin()) as http:  # another thread may be sending on self._http
             http.call("POST", f"{self._path}/resize", query=self._whom, body=body)
 
 
 class Exec:
-    """One running command. Read `output()` in one thread; send and close its input in another."""
+    """One running command: one thread reads `output()`, another one sends and closes its input."""
 
     def __init__(self, transport: Transport, session_id: str) -> None:
         self.id = session_id
@@ -52,7 +52,7 @@ class Exec:
         try:
             self._input.call("POST", f"{self._path}/input", body=data)
         except PliantError:
-            self._input.close()  # its reader is gone: there is nothing more to send
+            self._input.close()  # the reader is gone
             raise
 
     def close_input(self) -> None:
@@ -74,5 +74,5 @@ class Exec:
         self._output.call("DELETE", self._path)
 
     def close(self) -> None:
-        """Of the side that reads; a sender may be in the middle of a request of its own."""
+        """Close the output connection only: a sender may be using the input connection."""
         self._output.close()

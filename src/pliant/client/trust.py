@@ -1,4 +1,4 @@
-"""Which certificates a server may show: those of a file that was named, else those that the system trusts."""
+"""Checks a server's certificate against a named file of certificates, else against the system's."""
 
 import ssl
 
@@ -6,7 +6,7 @@ from pliant.client.errors import PliantError
 
 
 def untrusted(error: OSError) -> str:
-    """What is wrong with the server's certificate, as a sentence without its subject; empty: nothing."""
+    """Why the server is not trusted, as a sentence without its subject; "" if `error` has another cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"shows a certificate that is not trusted ({error.verify_message})."
     if isinstance(error, ssl.SSLError):
@@ -15,7 +15,7 @@ def untrusted(error: OSError) -> str:
 
 
 def trusting(authority: str | None) -> ssl.SSLContext:
-    """How a connection checks who is at its other end; `authority` is a file of certificates. PliantError."""
+    """The TLS context that verifies a server; `authority` is a file of certificates. Raises PliantError."""
     context = ssl.create_default_context()
     if authority is None:
         return context

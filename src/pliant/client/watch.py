@@ -1,4 +1,4 @@
-"""Changes as they happen."""
+"""Streams changes of workloads as they happen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pliant.client.transport import Stream, Transport
 
 
 class Change(NamedTuple):
-    """Something that `watch` saw."""
+    """One change that `watch` reports."""
 
     kind: str  # "workload" | "deleted"
     item: dict[str, Any]  # a WorkloadItem, or {"id": ...}
@@ -19,7 +19,7 @@ class Change(NamedTuple):
 
 
 def watch(http: Transport, project: str | None, after: str | None) -> Iterator[Change]:
-    """Asks at once; see Client.watch."""
+    """Opens the stream at the call, not at the first iteration; see Client.watch."""
     return _onward(http, project, _opened(http, project, after), after)
 
 
@@ -48,7 +48,7 @@ def _onward(http: Transport, project: str | None, stream: Stream, after: str | N
 
 
 def _changes(stream: Stream) -> Iterator[Change]:
-    """Server-sent events: fields until an empty line; a line that begins with a colon says nothing."""
+    """Parses server-sent events: fields up to an empty line; a line that begins with a colon is a comment."""
     kind, data, mark = "message", "", ""
     for line in stream.lines():
         if not line:

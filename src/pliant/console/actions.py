@@ -1,4 +1,4 @@
-"""What is done with a workload, from the table and from its own page."""
+"""The actions on a workload, from the table and from its own page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,14 +26,14 @@ RIGHTS = ("workloads:update", "workloads:delete", "workloads:create")
 
 
 def possible(item: Mapping[str, Any], rights: Rights) -> list[str]:
-    """Labels of the actions that make sense now and that the reader may do; `rights` has learned RIGHTS."""
+    """The labels of the actions that apply now and that the reader may do; `rights` has learned RIGHTS."""
     place = (item["departmentId"], item["projectId"])
     own = item["submittedBy"] == rights.name
     needed = {"Delete": "workloads:delete", "Make a copy": "workloads:create"}
     found = []
     for label in _sensible(item):
         right = needed.get(label, "workloads:update")
-        mine = own and right != "workloads:create"  # what one has submitted, one may end
+        mine = own and right != "workloads:create"  # a submitter needs no right, except to copy
         if mine or rights.where(right).covers(*place, mine=own):
             found.append(label)
     return found
@@ -50,7 +50,7 @@ def _sensible(item: Mapping[str, Any]) -> list[str]:
 
 
 async def act(frame: Frame, label: str, identity: str, name: str, kind: str) -> None:
-    """Does it; what cannot be taken back is asked first."""
+    """Do the action; ask for confirmation first if it cannot be undone."""
     if label == "Make a copy":
         ui.navigate.to(f"/new/{PLURAL[kind]}?copy={identity}")
         return

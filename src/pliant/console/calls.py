@@ -1,4 +1,4 @@
-"""Calls of the API within the process: a page may read and do what its reader may, by the same routes."""
+"""Calls the API within the process, by its normal routes: a page may read and do what its reader may."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ MOST = 500
 
 
 class Refusal(Exception):
-    """The API said no: `status` is HTTP's, `message` and `details` are for people."""
+    """The API refused a call. `status` is the HTTP status; `message` and `details` are for users."""
 
     def __init__(self, status: int, told: Mapping[str, Any]) -> None:
         self.status = status
@@ -32,10 +32,10 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Reader:
-    """Who reads: what the API is shown instead of the browser's own cookie."""
+    """The credentials of a page's reader, which the API gets instead of the browser's cookie."""
 
     token: str = ""
-    state: dict[str, Any] = field(default_factory=dict)  # of a caller that the Unix socket vouched for
+    state: dict[str, Any] = field(default_factory=dict)  # of a caller identified by the Unix socket
     client: tuple[str, int] | None = None  # the browser's address, for the audit
     renew: Callable[[], Awaitable[bool]] | None = None  # gets a newer token; False: there is none
 
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Calls:
-    """One reader's calls. Raises Refusal."""
+    """Calls the API for one reader. The methods raise Refusal."""
 
     def __init__(self, api: ASGIApp, reader: Reader) -> None:
         self._api, self._reader = api, reader
@@ -62,7 +62,7 @@ class Calls:
     async def all(
         self, path: str, name: str, query: Sequence[tuple[str, Any]] = (), most: int = 20_000
     ) -> Any:
-        """Every entry of a list, at most so many."""
+        """All entries of a list, at most `most`."""
         found: list[Any] = []
         while len(found) < most:
             page = await self.get(path, [*query, ("offset", len(found)), ("limit", MOST)])
@@ -80,7 +80,7 @@ class Calls:
         query: Sequence[tuple[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """`body`: bytes as they are, anything else as JSON."""
+        """`body`: bytes are sent as they are, anything else as JSON."""
         answer = await self._once(method, path, body, query, headers)
         if answer.status == 401 and self._reader.renew is not None and await self._reader.renew():
             answer = await self._once(method, path, body, query, headers)
@@ -110,7 +110,7 @@ class Calls:
         return Answer(status, told, b"".join(chunks))
 
     async def stream(self, path: str, query: Sequence[tuple[str, Any]] = ()) -> AsyncIterator[bytes]:
-        """The body piece by piece, as it comes."""
+        """Yields the body piece by piece as it arrives."""
         status, refused = 500, b""
         async with contextlib.aclosing(self._messages(path, query)) as messages:
             async for message in messages:
@@ -124,7 +124,7 @@ class Calls:
             raise Refusal(status, problem(refused))
 
     async def _messages(self, path: str, query: Sequence[tuple[str, Any]]) -> AsyncGenerator[Message]:
-        """What the API sends; leaving early is told to it as a client that has gone."""
+        """Yields the API's messages. If the caller stops early, the API sees a client that disconnects."""
         sent: asyncio.Queue[Message | None] = asyncio.Queue(8)
         gone = asyncio.Event()
 
@@ -150,7 +150,7 @@ class Calls:
         gone: asyncio.Event,
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """One request; `gone` is set when nobody waits for its answer any more."""
+        """Run one request; `gone` is set when its answer is no longer needed."""
         words = [
             (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in query
         ]
@@ -187,12 +187,12 @@ class Calls:
 
         try:
             await self._api(scope, receive, send)
-        except Exception:  # the page shows that the server made a mistake; its log says which
+        except Exception:  # the page shows a server error; the log has the details
             log.exception("%s %s failed", method, path)
 
 
 def problem(body: bytes) -> Mapping[str, Any]:
-    """What an answer of the API says is wrong."""
+    """The problem document in an error answer; {} if it is not a JSON object."""
     try:
         told = json.loads(body)
     except ValueError:

@@ -8,7 +8,7 @@ from nicegui import ui
 from pliant.console.frame import tag, words
 
 COLOURS = ("#3d6df2", "#c7730f", "#1f8f55", "#a04bc4", "#c2415a", "#2a8aa8", "#7a7f1f", "#6b6fcf")
-"""Of series; each has 3 : 1 or more on the light and on the dark card."""
+"""The colours of series; each has a contrast of 3 : 1 or more on the light and on the dark card."""
 
 HEIGHT = 240
 
@@ -30,7 +30,7 @@ class Chart:
         self._empty = words("p", "Nothing was measured yet.").classes("empty")
 
     def show(self, steps: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:
-        """One value of each series for each step."""
+        """Show the series, each with one value per step."""
         shown = (tuple(steps), {name: tuple(values) for name, values in series.items()})
         if shown == self._shown:
             return

@@ -1,4 +1,4 @@
-"""The look of the console: one style sheet, used by the pages and by the door, light and dark."""
+"""The look of the console: one style sheet, light and dark, for the pages and the door."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ ICON = (
     '<rect width="32" height="32" rx="7" fill="#1f4fd8"/>'
     '<path d="M7 22V10h4v12zm7 0v-7h4v7zm7 0v-4h4v4z" fill="#fff"/></svg>'
 )
-"""Three quotas, as a picture."""
+"""The logo: three quotas as bars."""
 
 TONES = {
     "Running": "good",
@@ -29,7 +29,7 @@ TONES = {
     "CrashLoopBackOff": "bad",
     "NotReady": "bad",
 }
-"""Word of a status -> how it is drawn; the word is always there too, so that colour alone says nothing."""
+"""Status -> its style. The word is always shown too, so that nothing depends on colour alone."""
 
 
 def tone(status: str) -> str:

@@ -1,4 +1,4 @@
-"""What a workload runs and asks for, typed in place."""
+"""The form Flexible: what a workload runs and requests, typed in place."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,13 +23,13 @@ NAMED = {
     "environmentVariables": "variables",
     "scopeId": "scope",
 }
-"""What the API calls a field -> its key in the forms of what a workload runs and asks for."""
+"""The API's name of a field -> its key in the forms of what a workload runs and requests."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
 class Flexible:
-    """Every field once; `changed` is called when one of them was left or chosen."""
+    """The form with all its fields. Calls `changed` when a field loses the focus or a choice is made."""
 
     def __init__(self, changed: Callable[[], Awaitable[None]]) -> None:
         self._changed = changed
@@ -63,11 +63,11 @@ class Flexible:
 
     @property
     def blank(self) -> bool:
-        """True until it says what is to run."""
+        """True while neither an image nor a command is entered."""
         return not any((self._fields[key].value or "").strip() for key in ("image", "command"))
 
     def wrong(self) -> bool:
-        """True if something cannot be meant, which is then said at its field."""
+        """True if a field is invalid; it then shows the error."""
         for key, field in self._fields.items():
             field.error = self._problem(key, field.value) or None
         return any(field.error for field in self._fields.values())
@@ -81,15 +81,15 @@ class Flexible:
         return ""
 
     def ask(self) -> None:
-        """Says at the first field that something has to run."""
+        """Shows at the field of the image that an image or a command is needed."""
         self._fields["image"].error = "Enter an image URL or a command."
 
     def tell(self, error: Refusal) -> bool:
-        """Says at the fields what the server refused of them. True: all of it was said there."""
+        """Shows the server's errors at their fields. True if all of them could be shown there."""
         return tell_fields(error, self._fields, NAMED)
 
     def spec(self) -> dict[str, Any]:
-        """As the API takes it."""
+        """The spec in the API's form."""
         values = {key: field.value for key, field in self._fields.items()}
         texts = ("image", "command", "args", "workingDir", "priorityClass", "preemptibility", "nodeType")
         found = {key: values[key].strip() for key in texts if (values[key] or "").strip()}
@@ -127,17 +127,17 @@ class Flexible:
 
 
 def bounds_of(key: str, unit: str, request: float | None) -> Bounds:
-    """Of a number in a form of what is asked for."""
+    """The bounds of a number field in a form of what is requested."""
     most = 100 if unit == "%" and key in ("request", "limit") else None
     return (request if key == "limit" else 0), most
 
 
 NEW = {"devices": 1, "unit": "%", "request": 100, "limit": None, "cpu": 0.1, "memory": 100}
-"""What a new compute resource asks for until something else is entered."""
+"""The initial values of a new compute resource's form."""
 
 
 def asks(sheet: Sheet, now: Mapping[str, Any] = NEW) -> None:
-    """The fields of a compute resource, with what stands in them now."""
+    """Add the fields of a compute resource to the sheet, with the values `now`."""
 
     def within(key: str) -> Callable[[], Bounds]:
         return lambda: bounds_of(key, sheet.value("unit"), sheet.value("request"))
@@ -151,7 +151,7 @@ def asks(sheet: Sheet, now: Mapping[str, Any] = NEW) -> None:
 
 
 def _parts(text: str | None) -> list[str]:
-    """What commas separate."""
+    """The non-empty parts between commas."""
     return [it.strip() for it in (text or "").split(",") if it.strip()]
 
 
@@ -159,11 +159,11 @@ ASKED = (
     "gpuDevicesRequest", "gpuRequestType", "gpuPortionRequest", "gpuPortionLimit", "gpuMemoryRequest",
     "gpuMemoryLimit", "cpuCoreRequest", "cpuMemoryRequest",
 )  # fmt: skip
-"""What the form of a compute resource sets."""
+"""The spec fields that the form of a compute resource sets."""
 
 
 def compute_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a compute resource asks for, from its form."""
+    """The spec of a compute resource, from the values of its form."""
     spec: dict[str, Any] = {"gpuDevicesRequest": values["devices"] or 0}
     unit, request, limit = values["unit"], values["request"], values["limit"]
     if unit == "%" and request and (request != 100 or limit):
@@ -177,7 +177,7 @@ def compute_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The form that compute_of() makes this of, as far as it has the fields; None if it has them not."""
+    """The inverse of compute_of(), for the fields that the form has; None if the form lacks a unit."""
     unit, request, limit = "%", 100.0, None
     if spec.get("gpuRequestType") == "memory":
         request, unit = _amount(spec.get("gpuMemoryRequest"), "MB")
@@ -195,7 +195,7 @@ def form_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _amount(said: Any, otherwise: str) -> tuple[Any, str]:
-    """ "1.5GB" as 1.5 and its unit; nothing as None and `otherwise`."""
+    """(number, unit) of a text like "1.5GB"; (None, `otherwise`) of None; (None, "?") of other texts."""
     if said is None:
         return None, otherwise
     found = re.fullmatch(r"([\d.]+) *([A-Za-z]*)", str(said))

@@ -1,4 +1,4 @@
-"""Pieces of forms: one of several tiles, a dialog that explains at the field what is wrong."""
+"""Parts of forms: tiles to choose from, and a dialog that shows errors at their fields."""
 
 import re
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
@@ -11,18 +11,18 @@ from pliant.console.calls import Refusal
 from pliant.console.frame import button, tag, words
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-"""As names of projects, workloads and what else becomes part of an address are written."""
+"""The form of a name that becomes part of an address, such as a project's or a workload's."""
 
 ROOM = "bottom-slots"
-"""A field whose error has its place below it from the beginning: what comes and goes moves no button."""
+"""A field that reserves the space for its error, so that an error moves no button."""
 
 
 Bounds = tuple[float | None, float | None]
-"""The least and the most that a number may be; None: 0, and any."""
+"""(minimum, maximum) of a number. None: 0 as minimum, no maximum."""
 
 
 class Tiles:
-    """One of several, each a tile with a name and a line about it; arrow keys move within it."""
+    """A choice of one option among tiles, each with a name and a line about it."""
 
     def __init__(self, label: str, chosen: Callable[[], Awaitable[None]]) -> None:
         self.value = ""
@@ -31,7 +31,7 @@ class Tiles:
         self._tiles: dict[str, ui.element] = {}
 
     def offer(self, options: Sequence[tuple[str, str, str]]) -> None:
-        """(key, name, line about it) of each."""
+        """Show these options, each as (key, name, line about it)."""
         self._group.clear()
         self._tiles = {}
         with self._group:
@@ -55,7 +55,7 @@ class Tiles:
 
 
 class Sheet:
-    """A dialog with fields. `send` gets their values; what it is refused is told where it belongs."""
+    """A dialog with fields. `send` gets their values; the dialog shows the errors of a Refusal."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Sheet:
         send: Callable[[dict[str, Any]], Awaitable[Any]],
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`names`: what the API calls a field -> its key here, where they differ."""
+        """`names`: the API's name of a field -> its key here, where they differ."""
         self._send, self._fields, self._names = send, dict[str, Any](), names
         self._checks: dict[str, Callable[[Any], str]] = {}
         self._refused: list[tuple[str, Any]] = []  # keys and values that the server refused
@@ -85,7 +85,7 @@ class Sheet:
             words("p", sentence).classes("soft")
 
     def name(self, key: str, label: str, value: str = "") -> None:
-        """A text that becomes a part of addresses."""
+        """Add a field for a name that becomes part of addresses."""
         self.text(key, label, value)
         self._check(key, name_problem)
 
@@ -118,9 +118,9 @@ class Sheet:
         *,
         bounds: Callable[[], Bounds] = lambda: (0, None),
     ) -> None:
-        """`bounds`: between which it makes sense beside the other fields."""
+        """`bounds`: the valid range, which may depend on other fields."""
         with self.body:
-            # With bounds it would change what is typed.
+            # Bounds of ui.number itself would change what is typed.
             field = ui.number(label, value=value).props("outlined dense")
         if suffix:
             field.props["suffix"] = suffix
@@ -130,7 +130,7 @@ class Sheet:
     def choice(
         self, key: str, label: str, options: Mapping[str, str], value: Any = None, *, several: bool = False
     ) -> None:
-        """`options`: value -> what is read."""
+        """`options`: value -> its label."""
         with self.body:
             field = ui.select(
                 dict(options), label=label, value=value, multiple=several, with_input=len(options) > 12
@@ -144,26 +144,26 @@ class Sheet:
             self._fields[key] = ui.checkbox(label, value=value).props("dense")
 
     def value(self, key: str) -> Any:
-        """What stands in that field now."""
+        """The field's current value."""
         return self._fields[key].value
 
     def values(self) -> dict[str, Any]:
-        """What stands in the fields now."""
+        """The current values by key."""
         return {key: field.value for key, field in self._fields.items()}
 
     async def asked(self) -> Any:
-        """What `send` answered; None if the dialog was closed."""
+        """Open the dialog. Returns what `send` returned, or True if that is empty; None if it was closed."""
         answer = await self.dialog
         self.dialog.delete()
         return answer
 
     def _check(self, key: str, wrong: Callable[[Any], str]) -> None:
-        """Said at the field when it is left, and before it is sent."""
+        """Check the field when it loses the focus and before the form is sent."""
         field = self._fields[key].props(ROOM)
         self._checks[key] = wrong
 
         def look() -> None:
-            # A browser may say that it was left after its form was sent: what was refused stays till changed.
+            # The blur may arrive after the form was sent: a refused value keeps its error until changed.
             if (key, field.value) not in self._refused:
                 field.error = wrong(field.value) or None
 
@@ -192,7 +192,7 @@ class Sheet:
 
 
 def tell_fields(error: Refusal, fields: Mapping[str, Any], names: Mapping[str, str]) -> bool:
-    """Says at the fields what the server refused of them, with its code. True: all of it was said there."""
+    """Show the server's errors, with its status, at their fields. True if all could be shown there."""
     places = {path: meant(path, fields, names) for path in error.fields}
     for path, key in places.items():
         if key is not None:
@@ -201,18 +201,18 @@ def tell_fields(error: Refusal, fields: Mapping[str, Any], names: Mapping[str, s
 
 
 def meant(path: str, keys: Container[str], names: Mapping[str, str]) -> str | None:
-    """The key of the field that the API speaks of as `resources[0].gpu.deserved`; None: there is none."""
+    """The key of the field for an API path such as `resources[0].gpu.deserved`; None: there is none."""
     parts = re.split(r"[.\[\]]+", path)
     return next((key for part in reversed(parts) if (key := names.get(part, part)) in keys), None)
 
 
 def inside(label: str) -> str:
-    """Of a field, within a sentence."""
+    """The label as written within a sentence."""
     return label[:1].lower() + label[1:]
 
 
 def name_problem(value: Any) -> str:
-    """What is wrong with a name, for people; empty: nothing."""
+    """What is wrong with a name, for users; "" if nothing is."""
     name = (value or "").strip()
     if not name:
         return "Enter a name."
@@ -222,7 +222,7 @@ def name_problem(value: Any) -> str:
 
 
 def number_problem(value: Any, least: float | None = 0, most: float | None = None) -> str:
-    """What is wrong with an amount, for people; empty: nothing."""
+    """What is wrong with an amount, for users; "" if nothing is."""
     if value is not None and value < (least or 0):
         return f"Enter {least or 0:g} or more."
     if value is not None and most is not None and value > most:
@@ -231,7 +231,7 @@ def number_problem(value: Any, least: float | None = 0, most: float | None = Non
 
 
 async def sure(title: str, text: str, label: str) -> bool:
-    """Asks before something that cannot be taken back."""
+    """Ask for confirmation before something that cannot be undone. True if confirmed."""
     with ui.dialog().props('aria-labelledby="asked"') as dialog, tag("div").classes("card"):
         words("h2", title).props("id=asked")
         words("p", text)
@@ -245,7 +245,7 @@ async def sure(title: str, text: str, label: str) -> bool:
 
 
 async def shown_once(title: str, sentence: str, secret: str) -> None:
-    """A secret that the server tells one time: it is gone when the dialog closes."""
+    """Show a secret that the server gives only once: it is gone when the dialog closes."""
     with ui.dialog().props('aria-labelledby="once" persistent') as dialog, tag("div").classes("card"):
         words("h2", title).props("id=once")
         words("p", sentence)

@@ -1,4 +1,4 @@
-"""What every page has: navigation, who reads it, a place for trouble, and news as they come."""
+"""The frame of every page: navigation, the reader, error messages, and updates as things change."""
 
 import asyncio
 import inspect
@@ -14,16 +14,16 @@ from pliant.console.design import ICON
 from pliant.console.rights import Rights, rights_of
 
 GAP = 0.7
-"""Seconds between two looks of one page, however often something changes."""
+"""The least seconds between two refreshes of a page, however often something changes."""
 
 SETTLED = 0.15
-"""Seconds between a change and the look at it: a submission is followed at once by the decision about it."""
+"""Seconds between a change and the refresh: the decision about a submission follows it at once."""
 
 LONGEST = 15.0
-"""Seconds after which a page looks again though nothing has changed: ages grow."""
+"""Seconds after which a page refreshes though nothing has changed: ages grow."""
 
 PATIENCE = 60.0
-"""Seconds that a page may take on a busy server before its reader gets an error instead."""
+"""Seconds that a page may take on a busy server before its reader gets an error."""
 
 PLACES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ("", (("Overview", "overview", "clusters:read"),)),
@@ -83,7 +83,7 @@ PLACES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
 
 
 class Frame:
-    """One open page: its reader's calls and rights, and where it says what went wrong."""
+    """One open page: its reader's calls and rights, and its error messages."""
 
     def __init__(self, title: str) -> None:
         self.client = ui.context.client
@@ -92,25 +92,25 @@ class Frame:
         self.reader: str = session.name
         self.rights = Rights()
         self.title = title
-        self._trouble: ui.element  # what the server refused of what was done here: it stays until the next
-        self._unread: ui.element  # why the page could not be read again
+        self._trouble: ui.element  # the error of the reader's last action; stays until the next action
+        self._unread: ui.element  # why the last refresh failed
 
     async def begin(self) -> None:
-        """Who reads it, and what they may. Raises Refusal."""
+        """Read the rights of the reader. Raises Refusal."""
         self.rights = await rights_of(self.calls)
 
     def may(self, right: str) -> bool:
-        """True if it holds at any scope."""
+        """True if the right holds at any scope."""
         return self.rights.may(right)
 
     @contextmanager
     def shown(self, here: str) -> Iterator[None]:
-        """Draws everything around the content that is made within."""
+        """Draws the frame around the content that the block makes."""
         ui.page_title(f"{self.title} · Pliant")
         ui.add_head_html('<link rel="stylesheet" href="/console/style.css">')
         words("a", "Skip to the content").classes("skip").props("href=#content")
         with tag("header").classes("top"):
-            with tag("label").classes("q-btn plain unfold"):  # seen on a phone alone: the navigation is long
+            with tag("label").classes("q-btn plain unfold"):  # only on a phone: the navigation is long
                 tag("input").props("type=checkbox")
                 words("span", "Menu")
             with tag("a").classes("brand").props('href="/console/"'):
@@ -143,7 +143,7 @@ class Frame:
                 link.props('aria-current="page"')
 
     def trouble(self, error: Refusal | None) -> None:
-        """Shows or takes back what the server says is wrong; without a login the reader is asked for one."""
+        """Show an error of the server, or clear it (None). A 401 opens the login page instead."""
         self._say(self._trouble, error)
 
     def _say(self, note: ui.element, error: Refusal | None) -> None:
@@ -157,7 +157,7 @@ class Frame:
                 words("span", f"{error} ({error.status})")
 
     async def attempt(self, act: Callable[[], Awaitable[Any]], done: str = "") -> bool:
-        """Does something that the server may refuse; says so either way. True: it was done."""
+        """Do something that the server may refuse, and show the result. True if it was done."""
         try:
             await act()
         except Refusal as error:
@@ -169,7 +169,7 @@ class Frame:
         return True
 
     async def look(self, refresh: Callable[[], Awaitable[None]]) -> bool:
-        """Reads what is shown once. False: the server refused, and the page says so."""
+        """Refresh once. False: the server refused, and the page shows why."""
         try:
             await refresh()
         except Refusal as error:
@@ -179,12 +179,12 @@ class Frame:
         return True
 
     async def live(self, refresh: Callable[[], Awaitable[None]]) -> None:
-        """Reads what is shown, and again whenever something changes."""
+        """Refresh now, and then as `follow` does."""
         await self.look(refresh)
         self.follow(refresh)
 
     def follow(self, refresh: Callable[[], Awaitable[None]]) -> None:
-        """Reads it again whenever something has changed, until the page is closed."""
+        """Refresh whenever something has changed, until the page is closed."""
 
         async def run() -> None:
             await self.client.connected()
@@ -205,11 +205,11 @@ class Frame:
 
 
 Draw = Callable[..., Awaitable[None]]
-"""Draws the content of a page: (its frame, what its path and query name)."""
+"""Draws the content of a page: (its frame, the parameters of its path and query)."""
 
 
 def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Draw], Draw]:
-    """A page for those who have a right at any scope; `here` is the entry of the navigation it belongs to."""
+    """Register a page for readers with `right` at any scope; `here`: its entry in the navigation."""
 
     def registered(draw: Draw) -> Draw:
         async def opened(**named: Any) -> None:
@@ -241,7 +241,7 @@ def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Dr
 
 
 def button(label: str, act: Callable[[], Any] | None = None, look: str = "plain", **more: Any) -> ui.button:
-    """`look`: primary, plain or danger. Pressed again before what it does is over, it does nothing."""
+    """`look`: primary, plain or danger. A press while `act` still runs does nothing."""
     press = act and _once_at_a_time(act)
     return ui.button(label, on_click=press, color=None, **more).classes(look).props("no-caps flat")
 
@@ -268,30 +268,30 @@ def _once_at_a_time(act: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _note() -> ui.element:
-    """Where an error is said when there is one."""
+    """A hidden note, for an error."""
     made = tag("div").classes("note bad").props("role=alert")
     made.visible = False
     return made
 
 
 def told(message: str) -> None:
-    """Says for some seconds that something was done."""
+    """Show for some seconds that something was done."""
     ui.notify(message, classes="told", position="bottom-right")
 
 
 def tag(name: str) -> ui.element:
-    """An element of HTML for other elements."""
+    """An HTML element for other elements."""
     return ui.element(name)
 
 
 def words(name: str, text: str) -> TextElement:
-    """An element of HTML that shows text as it is, whatever is in it."""
+    """An HTML element that shows the text literally."""
     return TextElement(tag=name, text=text)
 
 
 @contextmanager
 def heading(title: str) -> Iterator[None]:
-    """The first line of a page; what is made within stands at its right end."""
+    """The first line of a page; the block's elements go to its right end."""
     with tag("div").classes("bar"):
         words("h1", title)
         tag("div").classes("space")

@@ -1,4 +1,4 @@
-"""Who had which GPU at some time, from the record of cycles: its rows before that time, in order."""
+"""Who held which GPU at a given time, from the rows of the record of cycles up to that time."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from pliant.wire.record import Rows
 
 @dataclass(slots=True)
 class World:
-    """As much of it as a picture needs."""
+    """The rows that the picture needs."""
 
     nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     projects: dict[str, str] = field(default_factory=dict)  # id -> name
@@ -37,7 +37,7 @@ class World:
                     yield share["gpu"], share.get("portion", 1000), workload
 
     def by_project(self) -> dict[str, float]:
-        """GPUs that each project had claims to."""
+        """Project name -> GPUs that it had claims to."""
         found: dict[str, int] = {}
         for _, milli, workload in self.held():
             name = self.projects.get(workload["project"], workload["project"])
@@ -46,7 +46,7 @@ class World:
 
 
 def world_at(record: bytes, at: int) -> World:
-    """As it was at that time (ms): the record begins with a whole world before it."""
+    """The world at that time (ms). The record begins with a whole world before it."""
     world, rows = World(), Rows()
     for line in record.splitlines():
         entry = json.loads(line)

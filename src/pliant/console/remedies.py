@@ -1,4 +1,4 @@
-"""What would let a workload start, as calls of the API: each is tried before it is made."""
+"""The remedies that would let a workload start, as API calls, each with a dry run before it is made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from pliant.console.rights import Rights
 from pliant.console.texts import counted_gpus
 
 _BOUND = {"quota": "deserved", "fair-share": "deserved", "limit": "limit"}
-"""Kind of a step -> what it changes of a queue's GPUs."""
+"""Kind of a step -> the bound of a queue's GPUs that it changes."""
 
 
 RIGHTS = ("projects:quota", "departments:update", "nodes:update")
-"""What `allowed` asks about, beside those of actions."""
+"""The rights that `allowed` checks, besides those of actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One call, and the same in the words of what-if (empty: it has none)."""
+    """One API call, and the same change in what-if's form (empty: what-if cannot suppose it)."""
 
     method: str
     path: str
@@ -32,14 +32,14 @@ class Change:
 
 
 async def changes(calls: Calls, remedy: Mapping[str, Any], identity: str) -> list[Change]:
-    """What the steps of a remedy come to now, for the workload that waits. Raises Refusal."""
+    """The calls of a remedy's steps, by the current state, for the waiting workload. Raises Refusal."""
     return [made for step in remedy["steps"] for made in await _step(calls, step, identity)]
 
 
 def can_be_made(remedy: Mapping[str, Any]) -> bool:
-    """True if calls of the API do it; what only its owner can write differently, or time, is not among them.
+    """True if API calls can make the remedy: not if it needs an edit by the workload's owner, or only time.
 
-    Several changes at once are tried by what-if, which knows quotas, limits and ends.
+    What-if tries several changes at once; it knows quotas, limits and ends of workloads.
     """
     steps = remedy["steps"]
     calls = sum(max(1, len(step["whom"])) if step["kind"] in _BOUND else 1 for step in steps)
@@ -60,7 +60,7 @@ def _known(step: Mapping[str, Any], alone: bool) -> bool:
 async def allowed(
     calls: Calls, rights: Rights, remedy: Mapping[str, Any], waiting: Mapping[str, Any]
 ) -> bool:
-    """True if the reader may make all of its changes; `rights` has learned RIGHTS and those of actions."""
+    """True if the reader may make all its changes; `rights` has learned RIGHTS and those of actions."""
     for step in remedy["steps"]:
         match step["kind"]:
             case "quota" | "fair-share" | "limit":
@@ -104,14 +104,14 @@ async def _step(calls: Calls, step: Mapping[str, Any], identity: str) -> list[Ch
 
 
 def _gone(taint: str) -> dict[str, Any]:
-    """`key=value:Effect` or `key:Effect`."""
+    """The removal of a taint, given as `key=value:Effect` or `key:Effect`."""
     name, _, effect = taint.rpartition(":")
     key, _, value = name.partition("=")
     return {"key": key, "value": value, "effect": effect, "exclude": True}
 
 
 async def _raised(calls: Calls, step: Mapping[str, Any], queue: Mapping[str, Any]) -> Change:
-    """From what it is now; saved only if it is still so then."""
+    """A raise of the queue's bound; the server refuses it if the queue has changed since it was read."""
     path, bound, pool = (
         f"/api/v1/org-unit/{queue['kind']}s/{queue['id']}",
         _BOUND[step["kind"]],
@@ -135,7 +135,7 @@ async def _raised(calls: Calls, step: Mapping[str, Any], queue: Mapping[str, Any
 
 
 async def tried(calls: Calls, asked: Sequence[Change]) -> Mapping[str, Any]:
-    """What would be different; nothing is changed."""
+    """The differences that the changes would make, by a dry run."""
     if len(asked) == 1:
         it = asked[0]
         dry = [("dryRun", True)]
@@ -158,7 +158,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 
 async def offer(frame: Frame, remedy: Mapping[str, Any], identity: str) -> None:
-    """Shows the dry run in a dialog; made only if that is confirmed there."""
+    """Show the dry run in a dialog, and make the changes if the reader confirms."""
 
     async def ask() -> None:
         asked = await changes(frame.calls, remedy, identity)
@@ -192,7 +192,7 @@ async def _confirmed(remedy: Mapping[str, Any], found: Mapping[str, Any]) -> boo
 
 
 async def make(calls: Calls, asked: Sequence[Change]) -> None:
-    """One after the other. Raises Refusal; what was made before stays, which is told."""
+    """Make the changes one by one. Raises Refusal; the changes made before stay, and a note counts them."""
     for done, it in enumerate(asked):
         try:
             answer = (await calls.send(it.method, it.path, it.body, headers=it.headers)).json()

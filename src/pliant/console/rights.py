@@ -1,4 +1,4 @@
-"""What the reader of a page may do, and where: asked of the API, so that a page offers nothing else."""
+"""The rights of a page's reader and their scopes, read from the API: a page offers nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,33 +9,33 @@ from pliant.console.calls import Calls
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where one right holds: scopes as (kind, id); `own`: there for the reader's own things only."""
+    """The scopes of one right, as (kind, id); in those of `own` it covers only the reader's own things."""
 
     scopes: frozenset[tuple[str, str]] = frozenset()
     own: frozenset[tuple[str, str]] = frozenset()
 
     def covers(self, department: str = "", project: str = "", *, mine: bool = False) -> bool:
-        """True if it holds there; without a place: in the whole tenant."""
+        """True if the right holds in this place; without a place: in the whole tenant."""
         places = {("tenant", ""), ("department", department), ("project", project)}
         return bool(places & self.scopes) or (mine and bool(places & self.own))
 
 
 @dataclass(slots=True)
 class Rights:
-    name: str = ""  # whose they are, as `submittedBy` says it
+    name: str = ""  # the reader's id, as in `submittedBy`
     all: frozenset[str] = frozenset()  # rights that hold somewhere
     reaches: dict[str, Reach] = field(default_factory=dict)
 
     def may(self, right: str) -> bool:
-        """True if it holds at any scope; an empty one is everybody's."""
+        """True if the right holds at any scope; the empty right always holds."""
         return not right or right in self.all
 
     def where(self, right: str) -> Reach:
-        """Of a right that `learn` has asked about."""
+        """The reach of a right that `learn` has read."""
         return self.reaches[right]
 
     async def learn(self, calls: Calls, *rights: str) -> None:
-        """Asks where these hold. Raises Refusal."""
+        """Read where these rights hold. Raises Refusal."""
         for right in rights:
             resource, _, action = right.partition(":")
             query = [("resourceType", resource), ("action", action)]
@@ -48,7 +48,7 @@ class Rights:
 
 
 async def rights_of(calls: Calls) -> Rights:
-    """Raises Refusal."""
+    """The reader's rights, with no reach learned yet. Raises Refusal."""
     who = await calls.get("/api/v1/whoami")
     told = await calls.get("/api/v1/authorization/permissions")
     return Rights(who["id"], frozenset(_named(told)))

@@ -1,5 +1,5 @@
 // A table that keeps the elements of its cells when its rows change: an open menu stays open, and focus where it is.
-// (A cell that is drawn from a template of the server is made anew with every change on the page.)
+// (A cell drawn from a template of the server is created again at every change on the page.)
 export default {
   template: `
     <q-table ref="qRef" :columns="shown" :rows="parsed">

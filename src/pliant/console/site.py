@@ -30,7 +30,7 @@ from pliant.console.pages import (  # noqa: F401 - their import registers the pa
 )
 
 RECONNECT = 30.0
-"""Seconds for which a page whose connection is lost finds its state again."""
+"""Seconds within which a page that lost its connection finds its state again."""
 
 KEPT: set[asyncio.Task[None]] = set()  # tasks that would be collected as garbage otherwise
 
@@ -38,7 +38,7 @@ KEPT: set[asyncio.Task[None]] = set()  # tasks that would be collected as garbag
 async def started() -> ASGIApp:
     """The application, ready to answer."""
     outer = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    pages.config.socket_io_js_transports = ["websocket"]  # the only one whose origin is looked at
+    pages.config.socket_io_js_transports = ["websocket"]  # the only one whose origin is checked
     # Quasar draws a bar without a name for screen readers whenever the page fetches a part of itself.
     pages.config.quasar_config["loadingBar"]["skipHijack"] = True
     ui.run_with(

@@ -1,4 +1,4 @@
-"""A table of things as they are now: search, columns, sorting, CSV, and actions in each row."""
+"""Tables with search, choice of columns, sorting, CSV, and actions in each row."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pliant.console.frame import button, tag
 from pliant.console.texts import spreadsheet
 
 Act = Callable[[str, dict[str, Any]], Awaitable[None]]
-"""What is done: (label of the action, the row)."""
+"""Does an action: (its label, the row)."""
 
 PINNED = {
     "name": "actions",
@@ -22,25 +22,25 @@ PINNED = {
     "classes": "pinned",
     "headerClasses": "pinned",
 }
-"""Their column: at the right edge also where the table is wider than the screen."""
+"""The column of actions, at the right edge also if the table is wider than the screen."""
 
 
 class RowTable(ui.table, component="rows.js"):
-    """Columns have a `kind` as Column has it; `act` says (label of the action, id of the row).
+    """Columns have a `kind` as in Column; the event `act` has (label of the action, id of the row).
 
-    The rows travel as one text: NiceGUI would watch and walk through every cell of a list, for every page.
+    The rows are sent as one text: NiceGUI would watch and walk through every cell of a list, for every page.
     """
 
     def __init__(self, columns: list[dict[str, Any]], **named: Any) -> None:
         super().__init__(rows=[], columns=columns, row_key="id", **named)
-        self._told: list[dict[str, Any]] = []  # those that the browser has
+        self._told: list[dict[str, Any]] = []  # the rows that the browser has
 
     @property
     def told(self) -> list[dict[str, Any]]:
         return self._told
 
     def show(self, rows: list[dict[str, Any]]) -> None:
-        """Sends them to the browser if they are others than those there."""
+        """Send the rows to the browser if they have changed."""
         if rows != self._told:
             self._told = rows
             self.props["told"] = dumps(rows)
@@ -53,11 +53,11 @@ class Column:
     key: str
     label: str
     kind: str = "text"
-    hidden: bool = False  # until it is asked for
+    hidden: bool = False  # until the reader shows it
 
 
 class Table:
-    """Rows have an id, a name, and under `actions` what can be done with each, separated by commas."""
+    """Rows have an id, a name, and under `actions` the labels of their actions, separated by commas."""
 
     def __init__(
         self, columns: Sequence[Column], *, empty: str, file: str, act: Act | None = None, search: bool = True
@@ -80,7 +80,7 @@ class Table:
             self._table.on("act", self._acted)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
-        """Sends them to the browser if they are others than those there."""
+        """Send the rows to the browser if they have changed."""
         self._table.show(rows)
 
     def _told(self) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ class Table:
 
 
 def told(column: Column) -> dict[str, Any]:
-    """As Quasar takes it, with its kind."""
+    """The column in Quasar's form, with its kind."""
     number = column.kind in ("number", "gpus")
     return {
         "kind": column.kind,
@@ -118,7 +118,7 @@ def told(column: Column) -> dict[str, Any]:
 
 
 def choose_columns(columns: Sequence[tuple[str, str]], hidden: set[str], changed: Callable[[], None]) -> None:
-    """A button with a box for each column; `hidden` is kept as it is ticked."""
+    """A button with a checkbox for each column, which changes `hidden`."""
 
     def toggled(key: str, on: bool) -> None:
         (hidden.discard if on else hidden.add)(key)

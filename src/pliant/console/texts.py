@@ -1,4 +1,4 @@
-"""How amounts and times read on a page."""
+"""Formats amounts and times for a page."""
 
 import csv
 import io
@@ -46,18 +46,18 @@ def clock(moment: str | None) -> str:
 
 
 def hour(moment: str) -> str:
-    """A step of a chart."""
+    """The label of an hour in a chart."""
     return datetime.fromisoformat(moment).strftime("%d %b %H:00")
 
 
 def plain(text: str) -> str:
-    """A log as it is read: control characters are shown, not obeyed."""
+    """The text of a log, with its control characters shown as escapes."""
     kept = text.replace("\r\n", "\n")
     return "".join(it if it in "\n\t" or it.isprintable() else f"\\x{ord(it):02x}" for it in kept)
 
 
 def spreadsheet(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """CSV; what a spreadsheet would take for a formula gets an apostrophe before it."""
+    """CSV; text that a spreadsheet would take for a formula gets an apostrophe before it."""
     file = io.StringIO()
     writer = csv.writer(file)
     writer.writerow(header)

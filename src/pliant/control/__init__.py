@@ -1,1 +1,1 @@
-"""The one loop and the use cases; the ports through which it reaches everything else."""
+"""The loop and the use cases, and the ports through which they reach everything else."""

@@ -1,4 +1,4 @@
-"""The time of one server: wall clock that never goes back, neither within a process nor across restarts."""
+"""The clock of one server: wall time that never goes back, neither within a process nor across restarts."""
 
 import time
 from collections.abc import Callable
@@ -8,8 +8,8 @@ Nanoseconds = Callable[[], int]
 
 
 class SteadyClock:
-    """Ms since the epoch, by the monotonic clock. A wall clock set forward is followed, one set back
-    is not: nothing recorded may lie in the future, and no back-off may last longer than it says."""
+    """Ms since the epoch, by the monotonic clock. It follows a wall clock that is set forward, but not one
+    that is set back: no recorded time may be in the future, and no backoff may last longer than stated."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class SteadyClock:
         elapsed = (self._steady() - self._started) // 1_000_000
         wall = self._wall() // 1_000_000
         if wall > self._base + elapsed + 1000:
-            self._base = max(self._base, wall - elapsed)  # not added to: two threads may come here at once
+            self._base = max(self._base, wall - elapsed)  # set, not increased: two threads may be here
         return self._base + elapsed
 
 

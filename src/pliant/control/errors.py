@@ -10,7 +10,7 @@ class Refused(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.field = field  # path in the request's body of what is wrong; '': it is no single field
+        self.field = field  # path of the wrong field in the request's body; '': no single one
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -21,13 +21,13 @@ class BadRequest(Refused):
 
 
 class NoCommand(BadRequest):
-    """The command of a submission is not there."""
+    """The command of a submission does not exist."""
 
     code = "command-not-found"
 
 
 class NotExecutable(BadRequest):
-    """The command of a submission is there, and is no program."""
+    """The command of a submission exists, but is no program."""
 
     code = "not-executable"
 
@@ -47,13 +47,13 @@ class Conflict(Refused):
 
 
 class NoInput(Conflict):
-    """Nothing can be typed into that task, now or later."""
+    """That task takes no input, now or later."""
 
     code = "no-input"
 
 
 class Outdated(Refused):
-    """It was changed by somebody since the caller read it."""
+    """The object has changed since the caller read it."""
 
     code = "precondition-failed"
 
@@ -63,7 +63,7 @@ class OverQuota(Refused):
 
 
 class OverLimit(Refused):
-    """The caller has or does as much as one person may."""
+    """The caller has reached a limit for one user."""
 
     code = "user-limit"
 

@@ -1,7 +1,7 @@
-"""A loop that leads nothing: it follows the store of the server that does, and tells readers what is there.
+"""The loop of a standby server: follows the store of the leader and publishes what it finds to readers.
 
-It decides as the leader does, by the same core on the same rows, for the reasons of what waits; it records
-nothing and orders nothing.
+It decides as the leader does, by the same core on the same rows, only to know why workloads wait. It records
+nothing and sends no orders.
 """
 
 import logging
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FOLLOW = 0.4
-"""Seconds after which it looks for news that no reader has asked for: watchers wait for them."""
+"""Seconds between two looks for news, even if no reader asks: watchers wait for them."""
 
 PLAN = 1.0
-"""Seconds for which fresh rows wait for the reasons that belong to them."""
+"""Seconds that fresh rows wait for the plan that explains them."""
 
 
 READER = 2.0
-"""Seconds for which a server that must lead waits for a reader of its own that the store keeps waiting."""
+"""Seconds that a server that takes the lead waits for a reader of its own that still waits for the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Follower(Loop):
     ) -> None:
         super().__init__(store, {engine.name: engine}, clock, decider=decider)
         self._leadership = leadership
-        self._turn = threading.RLock()  # around the state
+        self._turn = threading.RLock()  # guards the state
         self._seen: Seen | None = None
         self._told: dict[str, _Told] = {}
-        self._lost_since: float | None = None  # monotonic; when the store did not answer first
+        self._lost_since: float | None = None  # monotonic; when the store first did not answer
         self._over = threading.Event()
         self.troubles.append(self._silence)
 
@@ -76,11 +76,11 @@ class Follower(Loop):
     def release(self) -> int | None:
         """Stop, and leave the decider to a loop that leads; the number of the last ask.
 
-        None if a reader waits for the store: it may still ask, so another decider is needed.
+        None if a reader still waits for the store: it may ask later, so the leader needs another decider.
         """
         self._over.set()
         self._closing = True
-        if not self._turn.acquire(timeout=READER):  # a reader that still catches up is the last one to ask
+        if not self._turn.acquire(timeout=READER):  # wait for a reader that still catches up
             log.warning("a reader still waits for the store: another decider is started")
             return None
         try:
@@ -90,7 +90,7 @@ class Follower(Loop):
             self._turn.release()
 
     def catch_up(self) -> None:
-        """Be as new as what is recorded now. If the store does not answer, `trouble` says so."""
+        """Read what is recorded now. If the store does not answer, `trouble` reports it."""
         try:
             self._refresh()
             self._lost_since = None
@@ -100,7 +100,7 @@ class Follower(Loop):
                 self._lost_since = time.monotonic()
 
     def post(self, fact: Fact) -> None:
-        """Facts are the leader's."""
+        """Does nothing: facts are for the leader."""
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
         raise Unavailable(
@@ -147,14 +147,14 @@ class Follower(Loop):
                 self._publish()
 
     def _decided(self, patience: float) -> Plan | None:
-        """The plan that was asked for last, if it comes in time."""
+        """The plan for the last ask; None if it does not come within `patience` seconds."""
         until = time.monotonic() + patience
         while self._dialogue.busy:
             left = until - time.monotonic()
             decided = self._dialogue.answer(max(0.0, left))
             if decided is not None:
                 return decided.plan
-            if self.state.rebuilt:  # that decider is gone; the next one is told all
+            if self.state.rebuilt:  # the decider has ended; the next one gets the whole world
                 self._dialogue.drop()
                 self._dialogue.ask(self.clock.now(), whole=False)
             if left <= 0:
@@ -167,7 +167,7 @@ class Follower(Loop):
         state.verdicts = plan.verdicts.follow(state.verdicts)
 
     def _publish(self) -> None:
-        """Only of what changed: watchers are told of nothing else."""
+        """Publish; only changed workloads count as touched, so watchers hear of no others."""
         state, board = self.state, self.board
         now: dict[str, _Told] = {}
         for identity, row in state.world.workloads.items():

@@ -1,4 +1,4 @@
-"""Shares of GPUs between engine and devices: how each is held, and what the node saw of it last."""
+"""Shares of GPUs, between engine and devices: how each is enforced, and its use as last observed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from pliant.model.workload import AttemptId
 
 
 class How(StrEnum):
-    """From the strongest hold on a share to none."""
+    """How a share is enforced, from the strongest way to none."""
 
     SHIM = "enforced by shim"
     COOPERATIVE = "cooperative"
@@ -21,10 +21,10 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """How a task is held to its shares."""
+    """How a task's shares are enforced."""
 
     how: How
-    why: str = ""  # for people: why it is no better; empty where it is enforced
+    why: str = ""  # for people: why it is not stronger; '' if it is enforced
 
     @property
     def text(self) -> str:
@@ -33,11 +33,11 @@ class Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """What a task is started with so that it is held to its shares."""
+    """What a task is started with so that its shares are enforced."""
 
-    enforcement: Enforcement | None = None  # None: there is nothing to hold it to
-    env: Mapping[str, str] = field(default_factory=dict)  # replaces
-    front: Mapping[str, str] = field(default_factory=dict)  # stands before what it holds
+    enforcement: Enforcement | None = None  # None: there is nothing to enforce
+    env: Mapping[str, str] = field(default_factory=dict)  # variables that replace the task's own
+    front: Mapping[str, str] = field(default_factory=dict)  # values to put before those of its variables
     read_only: Path | None = None  # a folder that the task must not change
 
 
@@ -47,24 +47,24 @@ class PartUse:
 
     gpu: str  # uuid
     limit: int
-    request: int  # always there; what is between is lent
+    request: int  # guaranteed; what is between request and limit is lent
     used: int
-    processes: int  # that use it
+    processes: int  # how many use it
 
 
 @dataclass(frozen=True, slots=True)
 class TaskUse:
-    """What the node saw last of a living task that holds shares."""
+    """What the node last observed of a live task that holds shares."""
 
     enforcement: Enforcement
     parts: tuple[PartUse, ...]
     refused: int = 0  # allocations beyond a limit
-    trouble: str = ""  # what is wrong, for people: who escaped, what was tampered with; empty: nothing
+    trouble: str = ""  # what is wrong, for people: an escape, tampering; '': nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that may hold on this machine or not."""
+    """One condition that this machine may meet or not."""
 
     what: str
     holds: bool
@@ -72,56 +72,56 @@ class Finding:
 
 
 class Sharing(NamedTuple):
-    """What it takes to give pods of a cluster parts of GPUs. Each may raise ValueError."""
+    """What is needed to give pods of a cluster parts of GPUs. Each function may raise ValueError."""
 
     image: str  # of Pliant
     conf: Callable[[Start, Mapping[str, str], Mapping[str, int], str], str]
-    """The text of gpu.conf: of a start, UUIDs and bytes by device, path of the ledger."""
+    """The text of gpu.conf, from a start, UUIDs and bytes by device, and the path of the ledger."""
 
     limits: Callable[[Mapping[AttemptId, str], str, int], Mapping[AttemptId, str]]
-    """New texts of those that share the GPU of that UUID, which has so many bytes for them; those alone that
-    change."""
+    """The changed texts among those of the attempts that share the GPU of that UUID, which has that many
+    bytes for them."""
 
     lends: Callable[[str], bool]
-    """Whether with that text a pod may have more than it asked for."""
+    """True if a pod with that text may use more than it requested."""
 
     keeps_to: Callable[[str, str], bool]
-    """Whether a pod has heard of that text and uses no more, by what pliant-gpu-used prints in it."""
+    """True if a pod has read that text and uses no more, by what pliant-gpu-used prints in it."""
 
 
 class Fractions(Protocol):
     """Hands shares of GPUs out and watches them. All methods are safe to call from any thread."""
 
     def hand_out(self, order: Start, node: Node, folder: Path, writable: str) -> HandedOut:
-        """Complete before the task's program starts; `folder` is the attempt's. `writable` says why the task
-        could change files of the node; empty: it cannot. Raises ValueError or OSError: what is wrong."""
+        """Prepare the shares before the task's program starts; `folder` is the attempt's. `writable`: why the
+        task could change files of the node; '': it cannot. Raises ValueError or OSError."""
 
     evict: Callable[[AttemptId], None]  # stops a task that does not give back what was lent to it
 
     def adopt(self, attempt: AttemptId, folder: Path, enforcement: Enforcement, node: Node | None) -> None:
-        """An attempt that an earlier server handed out lives, on that node."""
+        """Take over a live attempt on that node whose shares an earlier server handed out."""
 
     def sweep(self) -> None:
-        """All that lives was adopted: what else is there was left behind."""
+        """Remove what other attempts left behind; to be called once all live ones are adopted."""
 
     def resize(self, order: Resize, node: Node, *, keep: bool = False) -> None:
-        """New limits for a running task; with `keep` it goes on having the GPUs that it loses. Raises
-        ValueError or OSError: then those of before hold."""
+        """Set new limits for a running task; with `keep` it still has the GPUs that it loses. If it raises
+        ValueError or OSError, the old limits hold."""
 
     def fits(self, attempt: AttemptId) -> bool:
-        """Whether the task now uses no more than its limits."""
+        """True if the task now uses no more than its limits."""
 
     def release(self, attempt: AttemptId) -> None:
-        """Nothing of the attempt is to live any more: returns once nothing uses its shares."""
+        """The attempt is over: end all use of its shares, and return once nothing uses them."""
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
-        """The last look, about a second old."""
+        """The last observation, about a second old."""
 
     def close(self) -> None: ...
 
 
 class Unheld:
-    """Where nothing enforces shares."""
+    """Fractions for a machine on which nothing enforces shares."""
 
     def __init__(self, why: str) -> None:
         self._why = why

@@ -1,4 +1,4 @@
-"""What a server measures, forgets and removes from time to time, on threads of its own."""
+"""Measures, prunes old history and empties the trash from time to time, on threads of its own."""
 
 import logging
 import threading
@@ -12,18 +12,18 @@ from pliant.model.sample import MINUTE
 log = logging.getLogger(__name__)
 
 TIDY_SECONDS = 60
-"""Between two looks at the trash and at how full its disk is."""
+"""Seconds between two looks at the trash and at the free space of its disk."""
 
 
 def keep_house(service: Service, store: Store) -> None:
-    """Start it."""
+    """Start the threads."""
     threading.Thread(target=_prune, args=(service, store), name="pliant-prune", daemon=True).start()
     threading.Thread(target=_tidy, args=(service,), name="pliant-trash", daemon=True).start()
     threading.Thread(target=_measure, args=(service,), name="pliant-measure", daemon=True).start()
 
 
 def _prune(service: Service, store: Store) -> None:
-    """Forget what is too old, once a day."""
+    """Delete what is too old, once a day."""
     while True:
         try:
             kept = service.board.settings
@@ -32,13 +32,13 @@ def _prune(service: Service, store: Store) -> None:
             service.usages.forget()
         except StoreClosed:
             return
-        except Exception as error:  # noqa: BLE001 - whatever ails the store, tomorrow it may be better
+        except Exception as error:  # noqa: BLE001 - whatever failed, tomorrow's run may succeed
             log.error("old history could not be pruned: %s", error)
         time.sleep(24 * 3600)
 
 
 def _tidy(service: Service) -> None:
-    """Remove files of deleted workloads that were kept for long enough."""
+    """Remove files of deleted workloads that were kept long enough."""
     while True:
         try:
             service.files.tidy()
@@ -55,5 +55,5 @@ def _measure(service: Service) -> None:
             service.measure()
         except (StaleEpoch, StoreClosed):
             return  # another server leads and measures, or this one ends
-        except Exception as error:  # noqa: BLE001 - whatever ails the store or an engine, the next minute comes
+        except Exception as error:  # noqa: BLE001 - whatever failed, the next minute may succeed
             log.error("nothing was measured this minute: %s", error)

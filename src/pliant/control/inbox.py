@@ -1,4 +1,4 @@
-"""What the loop is sent: requests, questions, facts, and bells that only wake it."""
+"""What the loop receives: requests, questions, facts, and bells that only wake it."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,9 +13,9 @@ from pliant.model.fact import Fact
 
 @dataclass(slots=True)
 class Command:
-    """A request that changes something. It writes into a draft, or raises Refused to change nothing.
+    """A request that changes something. It writes into a draft, or raises Refused and changes nothing.
 
-    Who no longer waits for its answer does not take it back: nothing cancels that.
+    It cannot be cancelled: it runs even if the caller no longer waits for its answer.
     """
 
     run: Callable[[Draft], Any]
@@ -27,7 +27,7 @@ class Command:
 
 @dataclass(slots=True)
 class Look:
-    """A question that is answered between two cycles, and after which none is due."""
+    """A question that is answered between two cycles and makes no cycle due."""
 
     run: Callable[[State], Any]
     answer: "Future[Any]"
@@ -35,7 +35,7 @@ class Look:
     def show(self, state: State) -> None:
         try:
             self.answer.set_result(self.run(state))
-        except Exception as error:  # noqa: BLE001 - it is the asker's
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             self.answer.set_exception(error)
 
 

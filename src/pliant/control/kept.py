@@ -1,4 +1,4 @@
-"""The answer to a request with an Idempotency-Key is recorded with the change that it tells of."""
+"""Records the answer to a request with an Idempotency-Key in the same transaction as its change."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Keeping:
-    """One such request, while it is carried out."""
+    """A request with an Idempotency-Key, while it is carried out."""
 
     key: str
     fingerprint: str
     answer: Callable[[Any], tuple[int, str]] | None = None
-    """(status, body to be kept) of what the change gives; None: its handler has not said."""
+    """(status, body to keep) from the result of the change; None: its handler has not set it."""
     kept: bool = False
 
 
@@ -26,7 +26,7 @@ KEEPING: ContextVar[Keeping | None] = ContextVar("keeping", default=None)
 
 
 def keeping(run: Callable[[Draft], T]) -> Callable[[Draft], T]:
-    """The same, with the answer in the same transaction if the request of this thread keeps one."""
+    """`run`, with the answer in the same transaction if the request of this thread keeps one."""
     kept = KEEPING.get()
     if kept is None or kept.answer is None:
         return run

@@ -1,6 +1,6 @@
-"""Who leads when two servers share one store: the leader shows that it lives, the other one watches.
+"""Decides which of two servers that share a store leads: the leader renews a lease, the other one watches.
 
-The store counts the leader's renewals; no clock is compared with another machine's. A server that was
+The store counts the leader's renewals; clocks of different machines are never compared. A server that was
 replaced learns of it from its next transaction or renewal, whichever comes first.
 """
 
@@ -22,15 +22,15 @@ RENEWALS = 4
 """Renewals of a leader per lease."""
 
 LOOKS = 8
-"""Looks of a server that stands by, per lease."""
+"""Looks per lease, of a standby server and of the leader's second thread."""
 
 SILENCE = 3
-"""Leases for which the store may keep a renewal waiting before the leader steps back."""
+"""Leases after which the leader gives up if the store has not answered a renewal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the store says of the leader."""
+    """What the store knows about the leader."""
 
     epoch: int
     renewed: int  # grows as long as it lives
@@ -38,22 +38,22 @@ class Seen:
 
 
 class Leadership(Protocol):
-    """The part of a store by which servers agree who leads. Safe to call from any thread."""
+    """The part of a store through which servers agree on the leader. Safe to call from any thread."""
 
     def seen(self) -> Seen: ...
 
     def renew(self, epoch: int) -> None:
-        """Raises StaleEpoch."""
+        """Renew the lease. Raises StaleEpoch."""
 
     def claim(self, seen: Seen) -> int | None:
-        """The next epoch, if nothing has been heard of the leader since `seen`; else None."""
+        """Take the lead and return the next epoch, if the leader has not renewed since `seen`; else None."""
 
 
 class Vigil:
-    """Tells when a leader has been silent for a lease, by the watcher's own clock and the looks that it made.
+    """Detects that a leader has been silent for a lease, by the watcher's own clock and looks.
 
-    A pause of the watcher itself counts as half a lease at most: on a machine that stood still both were
-    silent, and the leader has the other half to show that it lives.
+    A pause of the watcher itself counts as half a lease at most: if the whole machine stood still, the leader
+    has the other half to renew.
     """
 
     def __init__(self, lease: float) -> None:
@@ -63,7 +63,7 @@ class Vigil:
         self._silent = 0.0
 
     def look(self, seen: Seen, now: float) -> bool:
-        """True if it is time to claim the lead; `now` in seconds of a clock that only goes on."""
+        """True if it is time to claim the lead; `now` in seconds of a monotonic clock."""
         mark = (seen.epoch, seen.renewed)
         if mark == self._last:
             self._silent += min(now - self._at, self._lease / 2)
@@ -73,12 +73,12 @@ class Vigil:
         return self._silent >= self._lease
 
     def blind(self) -> None:
-        """The store did not answer: what the leader did meanwhile is not known."""
+        """The store did not answer, so the leader may have renewed: start over."""
         self._last = None
 
 
 class Renewal:
-    """Renews the lease of a leader on a thread of its own, and says when its lead is over."""
+    """Renews the lease of a leader on a thread of its own, and calls `over` when its lead is over."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class Renewal:
         over: Callable[[BaseException], None],
         obeyed: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`obeyed`: the epoch below which executors refuse orders, by which a leader learns that it was
-        replaced while no store answers it.
+        """`obeyed`: the epoch below which executors refuse orders. From it a leader learns that it was
+        replaced even while the store does not answer.
         """
         self._store, self._epoch, self._lease, self._over = store, epoch, lease, over
         self._obeyed = obeyed
         self._closing = threading.Event()
-        self._waiting = 0  # looks of the second thread since the store was asked
+        self._waiting = 0  # looks of the second thread since the store was asked; -1: it is not asked
         self._tried = time.monotonic()
         self._failed = ""
         self._threads = [
@@ -111,7 +111,7 @@ class Renewal:
 
     @property
     def doubtful(self) -> bool:
-        """True if the server was silent for so long that another one may lead: it may not answer."""
+        """True if the last try to renew is over a lease ago: another server may lead, so do not answer."""
         return time.monotonic() - self._tried > self._lease
 
     @property
@@ -137,7 +137,7 @@ class Renewal:
             self._tried = time.monotonic()
 
     def _watch(self) -> None:
-        """A call that never returns raises nothing. Looks are counted: a pause of all is no silence."""
+        """End the lead if a renewal never returns. It counts looks, so a pause of the machine adds none."""
         self._waiting = -1
         while not self._closing.wait(self._lease / LOOKS):
             if (leads := self._obeyed()) > self._epoch:

@@ -1,11 +1,11 @@
-"""The one loop: facts and requests in, decide, record, then act. The only place that sequences I/O.
+"""The loop: takes facts and requests in, decides, records, then acts. The only place that sequences I/O.
 
 Everything that changes the world runs on the loop's thread, in cycles. A cycle takes what has arrived,
 turns it into rows, asks the decider for a plan, writes rows and plan in one transaction, and only then
-answers requests and sends orders. Other threads read the board that it publishes at the end.
+answers requests and sends orders. Other threads read the board that each cycle publishes.
 
-A plan that is not there soon is not waited for: the rows are written without it, and requests are answered.
-When it comes it is applied, if nothing that it is about has changed since; else a new one is asked for.
+The loop does not wait for a slow plan: it writes the rows without it and answers the requests. It applies
+the plan when it comes, if no row that the plan depends on has changed since; else it asks for a new one.
 """
 
 import logging
@@ -48,29 +48,29 @@ from pliant.sched.world.state import World
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-Answer = tuple["Future[Any]", Any]  # what is waited for, and what it will be
+Answer = tuple["Future[Any]", Any]  # the future of a request, and its result
 
 PROMPT = 0.02
-"""Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
+"""Seconds that a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
 
 FIRST = 10.0
-"""Seconds for which a server that starts waits for its first plan."""
+"""Seconds that a starting server waits for its first plan."""
 
 PATIENCE = 60.0
-"""Seconds for which a question may wait and be worked on."""
+"""Seconds within which a question must be answered."""
 
 RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
 
 BREATH = 0.01
-"""Seconds, at most, and no longer than a cycle took, in which facts gather after it; a request ends them."""
+"""Seconds at most, and no longer than the cycle took, to gather facts after it; a request ends the pause."""
 
 SETTLING = 50
-"""Cycles that may follow one another without news; more means that plans undo each other."""
+"""Plans with changes in a row without news after which the loop stops asking: they undo each other."""
 
 
 class Loop:
-    """`call`, `submit`, `post`, `wait` and `board` are for any thread; all else is the loop's own."""
+    """`call`, `submit`, `post`, `look`, `question`, `wake`, `wait` and `board` are for any thread."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Loop:
         self.clock = clock
         self.recorder: Recorder = recorder or Nothing()
         self.state = State(settings or Settings())
-        self.plan = Plan()  # the last one that was made
+        self.plan = Plan()  # the last one that was applied
         self._dialogue = Dialogue(self.state, decider or Inline())
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
@@ -101,21 +101,21 @@ class Loop:
         self._halt = halt
         self._fatal = fatal
         self._inbox: queue.SimpleQueue[News | Look | Bell] = queue.SimpleQueue()
-        self._arrived = partial(self._inbox.put, Bell.ANSWERED)  # there is an answer of the decider
+        self._arrived = partial(self._inbox.put, Bell.ANSWERED)  # the decider has answered
         self._requested = threading.Event()  # a request may be in the inbox
         self._kept: list[Fact] = []  # facts whose cycle could not be recorded
         self._thread: threading.Thread | None = None
         self.audit = Audit()
         self._closing = False
-        self._idle = False  # what arrived last, news apart, is no reason for a cycle
-        self.troubles: list[Callable[[], str]] = []  # what is wrong with store and engines, for people
+        self._idle = False  # what arrived last needs no cycle, if there was no news
+        self.troubles: list[Callable[[], str]] = []  # each returns what is wrong with store or engine, or ''
 
     # -- life --------------------------------------------------------------------------------------
 
     def open(self, epoch: int | None = None, asked: int = 0) -> None:
-        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives.
+        """Take the lead (unless `epoch` is given), rebuild the world, have the engines report what lives.
 
-        `asked`: the number of the last ask that the decider has had from another loop.
+        `asked`: the number of the last ask that the decider got from another loop.
         """
         self.state.cycles = asked
         self.state.epoch = self.store.lead() if epoch is None else epoch
@@ -146,7 +146,7 @@ class Loop:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish the present cycle and stop. What runs goes on running."""
+        """Finish the present cycle and stop. Running tasks continue."""
         self._closing = True
         self._inbox.put(Bell.CYCLE)
         if self._thread is not None:
@@ -160,7 +160,7 @@ class Loop:
 
     @property
     def trouble(self) -> str:
-        """What keeps anything from being scheduled, for people; empty if nothing does."""
+        """What stops all scheduling, for people; '' if nothing does."""
         return next(filter(None, (*(ask() for ask in self.troubles), self.decider.trouble)), "")
 
     # -- for any thread ----------------------------------------------------------------------------
@@ -179,18 +179,18 @@ class Loop:
         self._inbox.put(fact)
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
-        """Have `run` executed in the next cycle; the answer comes once its outcome is on disk."""
+        """Run `run` in the next cycle; the future is set once the outcome is on disk."""
         command = Command(keeping(audited(run, self.state)))
         self._inbox.put(command)
         self._requested.set()
         return command.answer
 
     def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
-        """`submit` and wait."""
+        """`submit`, and wait for the result."""
         return self.submit(run).result(timeout)
 
     def look(self, run: Callable[[State], T], timeout: float = 60) -> T:
-        """What `run` says of the state between two cycles. It changes nothing, and must be quick."""
+        """The result of `run` on the state between two cycles. `run` changes nothing, and must be quick."""
         if self._thread is None:
             return run(self.state)
         look = Look(run, Future())
@@ -199,13 +199,13 @@ class Loop:
         return answer
 
     def question(self, work: Question[T], patience: float = PATIENCE) -> T:
-        """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
+        """The result of `work` on a copy of the world with all that is recorded; not on the loop's thread."""
         if self._thread is None and self._dialogue.behind:
             self.cycle()
         return self.decider.question(work, self.look(lambda state: self._dialogue.after), patience)
 
     def wake(self) -> None:
-        """Have a cycle now."""
+        """Start a cycle now; a new plan is due."""
         self._dialogue.due = True
         self._inbox.put(Bell.CYCLE)
 
@@ -217,7 +217,7 @@ class Loop:
 
     @property
     def due(self) -> bool:
-        """True if something is to be decided, and the decider can be asked."""
+        """True if something is to be decided and the decider is not busy."""
         return self._dialogue.due and not self._dialogue.busy
 
     def _run(self) -> None:
@@ -231,28 +231,28 @@ class Loop:
                     continue
                 before, began = self.plan, time.monotonic()
                 self.cycle(news)
-                if not self._inbox.empty():  # what else comes meanwhile shares a cycle with it
+                if not self._inbox.empty():  # what arrives during the pause shares a cycle with it
                     self._requested.wait(min(time.monotonic() - began, BREATH))
                 if self.plan is not before:
                     settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
                     log.error("plans keep changing an unchanged world; the last one: %s", self.plan)
-        except BaseException as error:  # whatever ends the loop must end the server, loudly
+        except BaseException as error:  # anything that ends the loop must end the server, and be logged
             self.failure = error
             self._closing = True
             log.critical("the loop has ended: %s", error, exc_info=not isinstance(error, StaleEpoch))
             self._fatal(error)
 
     def _idle_seconds(self) -> float:
-        """How long nothing can happen by itself."""
+        """Seconds until the next timer, 3600 at most; 1 while facts wait to be recorded."""
         if self._kept:
             return 1.0
         wakes = [self._facts.wake, None if self._dialogue.busy else self.plan.wake]
         due = [(wake - self.clock.now()) / 1000 for wake in wakes if wake is not None]
-        return max(0.001, min([3600.0, *due]))  # no platform waits for centuries
+        return max(0.001, min([3600.0, *due]))  # platforms reject very long timeouts
 
     def _wait(self, timeout: float) -> list[News]:
-        """All that has arrived, after waiting for the first of it."""
+        """All news that has arrived, after waiting up to `timeout` seconds for the first item."""
         items: list[News] = []
         self._idle = False
         try:
@@ -271,7 +271,7 @@ class Loop:
             return items
 
     def cycle(self, news: list[News] | None = None, patience: float = PROMPT) -> None:
-        """One turn: take in, decide (a plan has `patience` seconds), record, answer, act, publish."""
+        """Take in, decide (wait up to `patience` seconds), record, publish, answer, send orders."""
         news = self._wait(0) if news is None else news
         decided = self._dialogue.answer(0)
         facts = [*self._kept, *(item for item in news if not isinstance(item, Command))]
@@ -285,7 +285,7 @@ class Loop:
             self._dialogue.ask(draft.now, whole=self.recorder.due)
             decided = self._dialogue.answer(self._dialogue.patience(patience))
         else:
-            self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
+            self._dialogue.due |= bool(state.news)  # no ask covers these yet
         orders = draft.orders
         if decided is not None:
             self.recorder.take(decided)
@@ -305,7 +305,7 @@ class Loop:
                 self.store.commit(state.epoch, draft.batch(durable=draft.weighty))
         except StaleEpoch:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, memory must be as the disk is
+        except Exception as error:  # noqa: BLE001 - after any failure memory must match the disk
             self._not_recorded(error, facts, answers)
             return
         for kind in sorted({self._orders.kind(order) for order in orders}):
@@ -327,7 +327,7 @@ class Loop:
     def _take_in(
         self, facts: Sequence[Fact], commands: Sequence[Command], draft: Draft, answers: list[Answer]
     ) -> None:
-        """What was observed and asked for, and what follows from it, as rows."""
+        """Turn facts and requests, and what follows from them, into rows."""
         for fact in facts:
             self._facts.take(fact, draft)
         self._dialogue.take_in(len(commands))
@@ -356,7 +356,7 @@ class Loop:
         answers.append((command.answer, result))
 
     def _not_recorded(self, error: Exception, facts: list[Fact], answers: list[Answer]) -> None:
-        """Go back to what the disk says, keep the facts, refuse the requests."""
+        """Fail the requests, keep the facts for the next cycle, rebuild the state from the store."""
         log.error("could not record a cycle: %s", error)
         lost = isinstance(error, StoreLost)
         hint = "Check whether it was done before you try again." if lost else "Nothing was changed."
@@ -366,12 +366,12 @@ class Loop:
         self.plan = Plan()
         self._dialogue.drop(rest=not lost)
         self.state.rebuild(self._found_again() if lost else self.store.load())
-        if lost:  # it may have been written after all, orders included
+        if lost:  # the commit may have been written after all, and its orders were not sent
             self._dialogue.due = True
             self._orders.repeat()
 
     def _found_again(self) -> Saved:
-        """The rows of a store that was lost, once it is back. Raises StaleEpoch."""
+        """The rows of a lost store, once it is back. Raises StaleEpoch, and StoreLost if the loop closes."""
         while True:
             try:
                 self.store.commit(self.state.epoch, Batch())
@@ -388,7 +388,7 @@ class Loop:
     # -- the end -----------------------------------------------------------------------------------
 
     def stop_all(self) -> None:
-        """Order every task to stop and start nothing more; the workloads wait for the next server."""
+        """Stop every task and start nothing more; the workloads wait for the next server."""
 
         def run(draft: Draft) -> None:
             for task in list(self.world.tasks.values()):

@@ -1,4 +1,4 @@
-"""Orders to engines: sent once what they follow from is on disk, and again after a restart."""
+"""Sends orders to engines once the rows that they follow from are on disk, and again after a restart."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ class Orders:
                 self.engine(order.placement.node).resize(order)
 
     def repeat(self) -> None:
-        """After a restart: send again what was recorded and never confirmed. Engines take repetitions."""
+        """After a restart: send again what was recorded and never confirmed. Engines accept repetitions."""
         for attempt in sorted(self._state.attempts.values(), key=lambda row: row.id):
             order = self._outstanding(attempt)
             if order is not None:
@@ -69,7 +69,7 @@ class Orders:
         return None
 
     def hold(self, draft: Draft) -> None:
-        """Workloads whose environment did not come along with the store's rows are not started."""
+        """Hold workloads whose sealed environment the engine lacks; release those that it has again."""
         engine = next(iter(self._engines.values()))
         for workload in self._state.world.workloads.values():
             lost = workload.sealed and not engine.sealed(workload.id)
@@ -77,11 +77,11 @@ class Orders:
                 held = EnvironmentLost.code if lost else begin_hold(workload, draft.now)
                 draft.put(replace(workload, held=held))
             for task in self._state.world.tasks_of(workload.id) if lost else ():
-                if not task.phase.live:  # a lost one would be started again in its place
+                if not task.phase.live:  # else a lost task would start again where it was
                     draft.put(replace(task, claims=None))
 
     def recorded(self, attempt: AttemptId) -> None:
-        """The end of that attempt is on disk."""
+        """Tell the engines that the end of that attempt is on disk."""
         for engine in self._engines.values():
             engine.recorded(attempt)
 
@@ -91,7 +91,7 @@ class Orders:
             self._engines[each.engine].answer(each.workload, each.why, taken=each.taken)
 
     def forget(self, workload: Workload) -> None:
-        """Let the engines delete what they keep of a workload of which nothing lives."""
+        """Have the engines delete what they keep of a workload without live tasks."""
         for engine in self._engines.values():
             try:
                 engine.forget(workload)

@@ -1,4 +1,4 @@
-"""What the loop needs of the outside, and nothing of how it is done."""
+"""The protocols and records by which the loop reaches store, engines, devices and clock."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,27 +34,27 @@ from pliant.sched.world.rows import Row as WorldRow
 AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance | CustomRole
 NoticeRow = Subscription | Notice | MailServer
 Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow | Usage | NoticeRow
-"""Everything that is stored by identity: put() replaces what has the same identity."""
+"""Everything that is stored by identity: a put replaces the row with the same identity."""
 
 
 R = TypeVar("R", bound=Row)
 
 
 class StaleEpoch(Exception):
-    """Another server leads now; nothing was written. The only cure is to stop."""
+    """Another server leads now; nothing was written. This server must stop."""
 
 
 class StoreLost(Exception):
-    """The store cannot be reached now; what it was told last may be written or not."""
+    """The store cannot be reached now; the last transaction may have been written or not."""
 
 
 class StoreClosed(Exception):
-    """This server has closed the store, because it ends; nothing was read or written."""
+    """This server is ending and has closed the store; nothing was read or written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The answer once given to an `Idempotency-Key`."""
+    """The answer that was given to a request with an `Idempotency-Key`."""
 
     key: str
     fingerprint: str  # of the request it answered
@@ -67,13 +67,13 @@ class Remembered:
 class TaskLoad:
     """What the processes of one task use."""
 
-    cpu: int | None  # millicores, over the last moments; None: seen once only
-    memory: int  # bytes of main memory that are resident, shared ones counted for each process
+    cpu: int | None  # millicores, over the last moments; None: seen only once so far
+    memory: int  # resident bytes of main memory; shared pages count for each process
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLoad:
-    """What all processes together use of one GPU, as its driver says."""
+    """What all processes together use of one GPU, as its driver reports it."""
 
     busy: int  # percent of the time
     memory: int  # bytes
@@ -84,16 +84,16 @@ class Stray:
     """A process on a GPU that belongs to no task."""
 
     pid: int
-    start: int  # ticks after boot: with the pid it is never used again
+    start: int  # ticks after boot; a pid and start never occur twice
     uid: int
-    user: str  # the name of that account, or its number
+    user: str  # name of that account, or its number
     program: str
     memory: Mapping[str, int]  # bytes by GPU (uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is used now, where it can be measured."""
+    """What is used now, as far as it can be measured."""
 
     tasks: Mapping[AttemptId, TaskLoad] = field(default_factory=dict)
     gpus: Mapping[str, GpuLoad] = field(default_factory=dict)  # by uuid
@@ -103,14 +103,14 @@ class Load:
 class Folders:
     """Where a workload's files are on its node."""
 
-    working_dir: str  # in which its tasks start
+    working_dir: str  # its tasks start there
     job: str
-    logs: str | None  # of all tasks and attempts; None where only the server can open it
+    logs: str | None  # of all tasks and attempts; None if only the server can open it
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Files of a deleted workload, as long as they can be brought back."""
+    """Files of a deleted workload that can still be restored."""
 
     workload: str  # id
     name: str
@@ -122,7 +122,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One transaction. It is on disk as a whole when `commit` returns, or it never was."""
+    """One transaction. When `commit` returns, it is on disk as a whole; otherwise nothing of it is."""
 
     put: Sequence[Row | Remembered] = ()
     drop: Sequence[Row] = ()
@@ -130,14 +130,14 @@ class Batch:
     settings: Mapping[str, str] = field(default_factory=dict)
     audit: Sequence[AuditRecord] = ()
     samples: Sequence[Sample] = ()
-    durable: bool = True  # False: may be lost with the machine's power, never torn
+    durable: bool = True  # False: a power failure may lose it as a whole, never a part of it
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """All rows from which the world is built. Ended attempts and deleted workloads are not among them."""
+    """All rows from which the world is built, without ended attempts and deleted workloads."""
 
-    rows: Sequence[Row]  # in the order of their kinds, what is referred to comes first
+    rows: Sequence[Row]  # by kind; rows that others refer to come first
     settings: Mapping[str, str]
 
     def of(self, kind: type[R]) -> tuple[R, ...]:
@@ -146,29 +146,29 @@ class Saved:
 
     @property
     def cluster(self) -> Cluster | None:
-        """The newest; None in a fresh store."""
+        """The newest one; None in a fresh store."""
         return max(self.of(Cluster), key=lambda row: row.created, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """A living attempt that the store does not know."""
+    """An attempt that an engine found and the store does not know."""
 
     id: AttemptId
-    order: Mapping[str, Any]  # what its start left on disk; empty if nothing is there
-    gpus: tuple[str, ...]  # what it was told last that it has
-    allows: Callable[[str], bool] = lambda project: True  # whether its order may be about that project (name)
-    over: bool = False  # it has ended, and the store is to learn how
+    order: Mapping[str, Any]  # the order that its start left on disk; {} if there is none
+    gpus: tuple[str, ...]  # those that it was last told to use
+    allows: Callable[[str], bool] = lambda project: True  # True if its order may name that project
+    over: bool = False  # True: it has ended, and the store must still record how
 
 
 class Store(Protocol):
     """One writer, many readers. All methods are safe to call from any thread."""
 
     def lead(self) -> int:
-        """Raise the epoch by one and return it: from now on every lower one is refused."""
+        """Raise the epoch by one and return it; from now on `commit` refuses every lower one."""
 
     def outrank(self, epoch: int) -> None:
-        """Give out no epoch any more that is not above this one."""
+        """Raise the epoch to at least this one, so that `lead` returns only higher ones."""
 
     def commit(self, epoch: int, batch: Batch) -> None:
         """Write it, or raise StaleEpoch (nothing written) if a higher epoch leads."""
@@ -181,18 +181,18 @@ class Store(Protocol):
     def happened(
         self, since: int, *, before: int | None = None, limit: int = 500
     ) -> Sequence[tuple[int, Event]]:
-        """(sequence number, event) of all subjects since then (ms), newest first; those `before` a number."""
+        """(sequence number, event) of all subjects since `since` (ms) below number `before`; newest first."""
 
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
-        """(sequence number, record) of that time (ms), before `until`; oldest first."""
+        """(sequence number, record) from `since` to before `until` (ms), oldest first."""
 
     def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
-        """Of that step (ms), after `since` and up to `until` (ms), of one subject or of all; oldest first."""
+        """Samples of a step (ms) after `since` up to `until` (ms), of one subject or of all; oldest first."""
 
     def attempts(self, *workloads: str) -> Sequence[Attempt]:
-        """All attempts of these workloads, ended ones too, by workload, task and number."""
+        """All attempts of these workloads, ended ones too, sorted by workload, task and number."""
 
     def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
         """Deleted workloads still remembered, newest first."""
@@ -200,16 +200,16 @@ class Store(Protocol):
     def remembered(self, key: str) -> Remembered | None: ...
 
     def prune(self, before: int) -> int:
-        """Forget history, ended attempts and deleted workloads older than `before` (ms); how many rows."""
+        """Delete history, ended attempts and deleted workloads older than `before` (ms); how many rows."""
 
     def prune_audit(self, before: int) -> int:
-        """Forget records of the audit older than `before` (ms); how many."""
+        """Delete audit records older than `before` (ms); how many."""
 
     def prune_samples(self, step: int, before: int) -> int:
-        """Forget samples of that step (ms) older than `before` (ms); how many."""
+        """Delete samples of that step (ms) older than `before` (ms); how many."""
 
     def backup(self, target: Path) -> None:
-        """A consistent copy of a store that is in use."""
+        """Write a consistent copy of the store, also while it is in use."""
 
     def close(self) -> None: ...
 
@@ -228,19 +228,19 @@ class Session(Protocol):
 
 
 class Tunnels(Protocol):
-    """Ways to programs that listen in tasks which have network addresses of their own."""
+    """Connections to programs that listen in tasks with network addresses of their own."""
 
     def connect(self, attempt: AttemptId, port: int) -> Session:
-        """A connection, which is closed by `kill`. Raises ValueError or OSError if there cannot be one."""
+        """A connection, which `kill` closes. Raises ValueError or OSError if there cannot be one."""
 
 
 class Input(Protocol):
-    """What is typed into one running task. Both raise ValueError if it takes no input any more."""
+    """The standard input of one running task. Both raise ValueError if it takes no more input."""
 
     def send(self, data: bytes, *, stream: int, at: int, end: bool) -> int:
-        """How many bytes were taken, one more for the end; the rest is for the next call.
+        """How many bytes were taken, plus 1 for the end; the caller sends the rest in the next call.
 
-        `at` counts the bytes that the sender `stream` sent before: what comes a second time counts once.
+        `at` counts the bytes that the sender `stream` sent before, so that bytes sent twice arrive once.
         """
 
     def resize(self, rows: int, columns: int) -> None: ...
@@ -250,64 +250,64 @@ Sink = Callable[[Fact], None]
 
 
 class Engine(Protocol):
-    """What runs tasks. It observes, starts, resizes, stops, execs and streams logs; it decides nothing.
+    """Runs tasks: observes, starts, resizes, stops, execs and streams logs; it decides nothing.
 
-    start, stop and resize return at once, may be repeated, and answer by facts into the sink, any thread.
+    start, stop and resize return at once, may be repeated, and answer with facts to the sink on any thread.
     """
 
     name: str
 
     @property
     def tunnels(self) -> Tunnels | None:
-        """None: tasks listen on the ports of the server's own machine."""
+        """None if tasks listen on the ports of the server's own machine."""
 
     def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
-        """Begin: report every node, then one fact or more for each known attempt that is not ended:
-        AttemptStarted if it lives, AttemptEnded if it ended or was lost, nothing if it was never begun."""
+        """Begin: report every node, then facts for each known attempt that is not recorded as ended:
+        AttemptStarted if it lives, AttemptEnded if it ended or was lost, nothing if it was never started."""
 
     def start(self, order: Start) -> None: ...
     def stop(self, order: Stop) -> None: ...
     def resize(self, order: Resize) -> None:
-        """AttemptResized follows once what goes is seen empty; after the deadline that is brought about."""
+        """Report AttemptResized once what the attempt loses is unused; after the deadline, make it so."""
 
     def register(self, attempt: AttemptId, pid: int) -> None:
-        """The job's agent is that process: it follows the allocation document and uses no device itself."""
+        """Note the job's agent process, which follows the allocation document and uses no device itself."""
 
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
-        """The job says that it has left these devices: look now. It only ever shortens the wait."""
+        """The job has reported that it left these devices: check now. This only ever shortens the wait."""
 
     def recorded(self, attempt: AttemptId) -> None:
-        """Its end is on disk: what was kept only to tell it may go."""
+        """The attempt's end is on disk: delete what was kept only to report it."""
 
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
-        """Work that it found is a workload now (and waits, if there is a reason), or is not taken in."""
+        """The outcome for work that it found: `taken` as a workload (which waits if `why`), or not taken."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
-        """Why this engine could never run that; None if it could."""
+        """Why this engine can never run that; None if it can."""
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError.
+        """Keep the values of a workload's environment variables on disk until `forget`. Raises OSError.
 
-        With nothing, what was kept is dropped.
+        An empty `sealed` drops what was kept.
         """
 
     def sealed(self, workload: str) -> bool:
-        """True if it still has what `seal` was given for that workload."""
+        """True if it still has what `seal` stored for that workload."""
 
     def retain(self, workloads: Container[str]) -> None:
-        """Drop what was sealed for any other workload: its submission was never recorded."""
+        """Drop what was sealed for all other workloads: their submissions were never recorded."""
 
     def unseen(self, launch: Launch) -> bool:
-        """True if a task should start in `launch.seen` and would find another folder there, or none."""
+        """True if a task has to start in `launch.seen` and that folder is gone or is another one."""
 
     def notice(self, launch: Launch) -> str | None:
-        """What the submitter should know before it runs, e.g. that an image is unknown here."""
+        """What the submitter should know before it runs, for example that an image is unknown here."""
 
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """Write the allocation document into the attempt's folder."""
 
     def timed(self, attempt: AttemptId) -> bool:
-        """False if its log was written by a release that noted no times."""
+        """False if a release that recorded no times wrote its log."""
 
     def logs(
         self,
@@ -320,7 +320,7 @@ class Engine(Protocol):
     ) -> Iterator[bytes]:
         """Log output; with `follow` yields b'' while waiting and ends when the attempt has ended.
 
-        With `timestamps` the time of its arrival stands before each line, or `-` where it was not recorded.
+        With `timestamps` each line begins with the time of its arrival, or `-` if that was not recorded.
         """
 
     def exec(
@@ -328,46 +328,46 @@ class Engine(Protocol):
     ) -> Session: ...
 
     def signal(self, attempt: AttemptId, number: int) -> None:
-        """To all processes of a running attempt. Raises ValueError or OSError if they did not get it."""
+        """Signal all processes of a running attempt. Raises ValueError or OSError if that fails."""
 
     def input(self, attempt: AttemptId) -> Input:
-        """Raises ValueError if nothing can be typed into tasks here."""
+        """Raises ValueError if tasks of this engine take no input."""
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
-        """What living tasks use of their shares of GPUs, as it was seen last."""
+        """What living tasks use of their shares of GPUs, as last observed."""
 
     def load(self) -> Load:
-        """What living tasks use of their node now; may take a look of half a second."""
+        """What living tasks use of their node now; may take half a second."""
 
     def forget(self, workload: Workload) -> None:
-        """Move files and logs of a workload of which nothing lives to the trash; if it is to be purged,
-        remove them.
+        """Move the files and logs of a workload without live tasks to the trash, or remove them if it has
+        `purge`.
 
-        Raises ValueError if something of it lives, and OSError; may be repeated.
+        Raises ValueError if a task of it lives, and OSError; may be repeated.
         """
 
     def folders(self, workload: Workload) -> Folders | None:
-        """None: its tasks have no folders."""
+        """Where its files are; None if its tasks have no folders."""
 
     def leaves(self, workload: Workload) -> Kept | None:
-        """What `forget` would keep of it; None: it has no files."""
+        """What `forget` would keep of it; None if it has no files."""
 
     def trash(self) -> Sequence[Kept]:
-        """Oldest first."""
+        """The kept files, oldest first."""
 
     def restore(self, kept: Kept) -> str:
-        """Bring files and logs back; the folder in which they are from now on. Raises OSError."""
+        """Restore files and logs; the folder in which they are now. Raises OSError."""
 
     def sweep(self, before: int, room: int) -> Sequence[Kept]:
-        """Remove for good what was deleted before that time (ms), and the oldest of the trash while less than
-        `room` thousandths of its disk are free; what went."""
+        """Remove for good what was deleted before `before` (ms), then the oldest of the trash while less than
+        `room` thousandths of its disk are free; what was removed."""
 
     def close(self) -> None:
-        """Let go; what runs goes on running."""
+        """Release everything; tasks continue to run."""
 
 
 class Devices(Protocol):
-    """What GPUs this machine has."""
+    """The GPUs of this machine."""
 
     simulated: bool
 
@@ -376,7 +376,7 @@ class Devices(Protocol):
 
 class Clock(Protocol):
     def now(self) -> int:
-        """Ms since the epoch; may be set back by people."""
+        """Ms since the epoch."""
 
 
 class Halt(Protocol):

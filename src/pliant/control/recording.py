@@ -1,4 +1,4 @@
-"""What is recorded of each cycle so that it can be decided again: a world now and then, rows in between."""
+"""What is recorded of each cycle so that it can be replayed: a whole world now and then, rows in between."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pliant.sched.world.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Cycled:
-    """One cycle: what was new, what was decided about it."""
+    """One cycle: its changes and its plan."""
 
     epoch: int  # of the leadership
     cycle: int  # number, which rises within the epoch
@@ -21,13 +21,13 @@ class Cycled:
     settings: Settings
     news: Sequence[News]
     plan: Plan
-    base: Sequence[Row] | None = None  # the whole world, `news` included; None: as before, with the news
+    base: Sequence[Row] | None = None  # the whole world with `news`; None: the previous one plus `news`
     took: int = 0  # microseconds of deciding
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a recorder has: cycles by (epoch, number), first and last; bytes, of at most `most`."""
+    """What a recorder holds: first and last cycle as (epoch, number), and `size` of at most `most` bytes."""
 
     first: tuple[int, int] | None
     last: tuple[int, int] | None
@@ -38,7 +38,7 @@ class Extent:
 
 
 class Recorder(Protocol):
-    """Called on the loop's thread; must return at once and never fail because of what it does with it."""
+    """Called on the loop's thread; must return at once, and must not raise if recording fails."""
 
     @property
     def due(self) -> bool:
@@ -50,7 +50,7 @@ class Recorder(Protocol):
         """For any thread."""
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
-        """The lines from the last whole world before a cycle (or a time, in ms) on. Raises NotFound."""
+        """The lines from the last whole world before a cycle (or a time in ms) onward. Raises NotFound."""
 
     def newest(self) -> bytes:
         """The lines since the last whole world; nothing if there are none."""
@@ -64,7 +64,7 @@ class Nothing:
     due = False
 
     def take(self, cycled: Cycled) -> None:
-        """Forgets it."""
+        """Does nothing."""
 
     def held(self) -> Extent:
         return Extent(None, None, 0, 0, 0, 0)
@@ -76,4 +76,4 @@ class Nothing:
         return b""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""

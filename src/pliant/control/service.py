@@ -1,4 +1,4 @@
-"""What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
+"""The use cases of the API, the console and tests. Changes go through the loop, reads come from the board."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -56,42 +56,42 @@ class Service(Streams, Tuning):
         self.series = Series(loop)
 
     def dry(self) -> "Service":
-        """The same, but every change is only tried: it raises Tried, or is refused as always."""
+        """A service that only tries each change: it raises Tried, or is refused as usual."""
         return Service(cast(Loop, DryLoop(self._loop)), self._engines)
 
     def consequences(self, trial: Trial) -> Supposed:
-        """What would be different once all has settled, if that change was made."""
+        """What would be different, once all has settled, if that change were made."""
         return consequences(self._loop, trial)
 
     # -- reading ------------------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str:
-        """What keeps anything from being scheduled, for people; empty if nothing does."""
+        """What stops all scheduling, for people; '' if nothing does."""
         return self._loop.trouble
 
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
-        """What happened to it, oldest first, with sequence numbers."""
+        """Its events, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
 
     def happened(
         self, since: int, before: int | None = None, limit: int = 500
     ) -> Sequence[tuple[int, Event]]:
-        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        """Events of all subjects since `since` (ms), numbered below `before`, newest first."""
         return self._loop.store.happened(since, before=before, limit=limit)
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
-        """What living tasks use of their shares of GPUs, as it was seen last."""
+        """What living tasks use of their shares of GPUs, as last observed."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
 
     def measure(self) -> None:
-        """Once a minute: note how busy the GPUs are for the accounts, and take a sample of everything.
+        """Once a minute: add how busy the GPUs are to the usage sums, and take a sample of everything.
 
         Raises StaleEpoch, StoreError.
         """
         load = self.load()
         busy = {uuid: it.busy for uuid, it in load.gpus.items()}
-        if busy:  # where no driver tells, there is nothing to note
+        if busy:  # without a driver's numbers there is nothing to add
             self.usages.sample(busy, MINUTE)
         self.series.take(load, self.uses())
 
@@ -112,13 +112,13 @@ class Service(Streams, Tuning):
         return self._loop.clock.now()
 
     def note_audit(self, record: AuditRecord) -> "Future[None]":
-        """Keep a record of what changed no rows."""
+        """Record a request that changed no rows."""
         return self._loop.submit(lambda draft: draft.audit.append(record))
 
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
-        """Records of that time (ms), oldest first, with sequence numbers."""
+        """Audit records from `since` to before `until` (ms), oldest first, with sequence numbers."""
         return self._loop.store.audited(since, until, after=after, limit=limit)
 
     # -- workloads ----------------------------------------------------------------------------------
@@ -139,8 +139,8 @@ class Service(Streams, Tuning):
         self._loop.call(run)
 
     def change(self, identity: str, checked: Checked, user: str) -> Workload:
-        """Make of one that is suspended what that submission asks for. Its variables, its data, its ports and
-        its name stay.
+        """Change a suspended workload to what the submission asks for. Its variables, data, ports and name
+        stay.
         """
 
         def run(draft: Draft) -> Workload:
@@ -166,13 +166,13 @@ class Service(Streams, Tuning):
         return self._loop.call(run)
 
     def refit(self, identity: str, fitting: Fitting, user: str) -> Workload:
-        """Change its cores and memory; what runs goes on, with more or less of them."""
+        """Change its CPU cores and memory; running tasks continue with the new amounts."""
         return self._loop.call(
             lambda draft: refit(self._loop.state, self._own(identity), fitting, user, draft)
         )
 
     def _recount(self, made: Workload, tasks: Iterable[Task], draft: Draft) -> None:
-        """As many tasks as its groups say. One that comes back goes on with the number of its attempts."""
+        """Add and drop tasks to match its groups. A task that comes back continues its attempt numbers."""
         there = {task.name: task for task in tasks}
         wanted = {task.name: task for task in tasks_of(made)}
         for name in there.keys() - wanted.keys():
@@ -240,8 +240,8 @@ class Service(Streams, Tuning):
         limit: int = 500,
         of: Callable[[Workload], bool] = lambda _: True,
     ) -> list[tuple[Workload, Outcome]]:
-        """Workloads that were submitted since then (ms), the newest first, deleted ones too as long as they
-        are remembered; `project` by id or name.
+        """Workloads that were submitted since `since` (ms), newest first, with deleted ones that are still
+        remembered; `project` by id or name.
         """
         chosen = self._project(project).id if project is not None else None
         living = (view.workload for view in self.board.workloads.values())
@@ -278,12 +278,12 @@ class Service(Streams, Tuning):
         self, identity: str, user: str, *, purge: bool = False, origin: Origin | None = None
     ) -> Workload:
         """End it and forget it; its name is free at once. With `purge` its files are removed as well.
-        `origin`: its maker, if that has deleted it.
+        `origin`: its maker, if the maker has deleted it.
         """
         return self._loop.call(lambda draft: self._deleted(draft, identity, user, purge, origin))
 
     def delete_all(self, identities: Sequence[str], user: str) -> dict[str, NotFound]:
-        """`delete` of many in one transaction; those that were not there."""
+        """`delete` many in one transaction; an error for each that does not exist."""
 
         def run(draft: Draft) -> dict[str, NotFound]:
             missing = {}
@@ -308,7 +308,7 @@ class Service(Streams, Tuning):
         return workload
 
     def _own(self, identity: str) -> Workload:
-        """One that may be changed here: of what was made elsewhere, its maker alone decides."""
+        """The workload, if it may be changed here. Raises Conflict if it has a maker elsewhere."""
         workload = self._live(identity)
         if (origin := workload.origin) is not None:
             named = f"{origin.kind.lower()}/{origin.name}"

@@ -1,4 +1,4 @@
-"""The loop without a thread: its cycles happen when they are called for. For the simulator and for tests."""
+"""A loop without a thread: each cycle runs when it is called. For the simulator and for tests."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class StillLoop(Loop):
-    """On a clock that stands still between two cycles."""
+    """Its clock stands still between two cycles."""
 
     def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
         answer = self.submit(run)
@@ -31,5 +31,5 @@ class StillLoop(Loop):
 
     @property
     def wakes(self) -> int | None:
-        """When (ms) something is due by itself; None: never."""
+        """When (ms) the next timer is due; None: never."""
         return min((at for at in (self.plan.wake, self._facts.wake) if at is not None), default=None)

@@ -1,1 +1,1 @@
-"""What GPUs there are: NVML or simulated."""
+"""The GPUs of this machine, real (NVML) or simulated, and the shares of them."""

@@ -1,7 +1,7 @@
-"""The simulated cards of one node: the file that the simulated drivers share, and its independent count.
+"""The simulated cards of one node: creates the file that the simulated drivers share, and reads its counts.
 
 Layout and meaning: native/sim/card.h. A process uses it when PLIANT_SIM_CARDS names the file and the folder
-of the simulated drivers comes first in LD_LIBRARY_PATH. On tmpfs it costs what is touched of 2.6 MiB.
+of the simulated drivers comes first in LD_LIBRARY_PATH. On tmpfs it takes only the touched pages of 2.6 MiB.
 """
 
 import mmap
@@ -25,7 +25,7 @@ _GPU = struct.Struct("<64s64s6Q")
 _KERNEL = struct.Struct("<2Q4I")
 _KERNELS_AT = 48  # of card_head
 _NOBODY = bytes(4)
-_PROCESS_LOCK = 1 << 20  # byte of the file that the process of the first row keeps locked while it lives
+_PROCESS_LOCK = 1 << 20  # the process of row N keeps byte _PROCESS_LOCK + N locked while it lives
 _PROCESS = struct.Struct("<2I16s16QI")
 
 
@@ -71,7 +71,7 @@ def create(path: Path, cards: Sequence[Card], *, context: int = 0, virtual_clock
 
 
 class Cards:
-    """Reads the file. What died without a word still counts in `used` until a living process looks."""
+    """Reads the file. `used` includes the memory of a killed process until a live process clears it."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, or ValueError if it is no such file."""
@@ -98,7 +98,7 @@ class Cards:
         return tuple(found)
 
     def tags(self, gpu: int = 0) -> dict[str, tuple[int, int]]:
-        """Bytes in use and the most that ever were, by the attempt (PLIANT_ATTEMPT) that holds them."""
+        """(bytes in use, most bytes ever in use) by tag: PLIANT_SIM_TAG of the process, else its attempt."""
         found = {}
         for index in range(MAX_TAGS):
             at = _TAGS + index * 320
@@ -109,7 +109,7 @@ class Cards:
         return found
 
     def processes(self) -> dict[str, dict[int, int]]:
-        """Bytes by pid for each card (uuid), of all that live and have a context or memory there."""
+        """Bytes by pid for each card (uuid), of live processes with a context or memory there."""
         uuids = [card.uuid for card in self.cards()]
         found: dict[str, dict[int, int]] = {uuid: {} for uuid in uuids}
         for index in range(MAX_PROCESSES):

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pliant.devices.ledger import LedgerError, announce
 
-GRAIN = 2 << 20  # bytes: what drivers hand out at least
+GRAIN = 2 << 20  # bytes: the least that drivers allocate
 MAX_GPUS = 8  # that one workload may have shares of
 Policy = Literal["none", "fair", "strict"]
 _POLICIES: dict[str, Policy] = {"none": "none", "fair": "fair", "strict": "strict"}
@@ -25,12 +25,12 @@ class Grant:
 
     uuid: str
     limit: int  # bytes: nothing can be allocated beyond
-    request: int = 0  # bytes that it always has; what is between is lent
-    weight: int = 1  # of its compute share, 1 to 1000; thousandths of the GPU where it was asked for so
+    request: int = 0  # bytes that it always has; the rest up to the limit is lent
+    weight: int = 1  # of its compute share, 1 to 1000: thousandths of the GPU
     policy: Policy = "none"
     slice_us: int = 30_000  # longest turn while others wait
-    share: Path | None = None  # where the compute shares of this GPU stand; None: no policy holds
-    most: int = 0  # bytes that its limit may be raised to; 0: it stays. The shim does not look at it
+    share: Path | None = None  # file of this GPU's compute shares; None: no policy applies
+    most: int = 0  # bytes up to which its limit may be raised; 0: never. The shim ignores it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class GpuConf:
 
 
 def portion_bytes(usable: int, portion: int) -> int:
-    """Bytes of a portion in thousandths: down to whole grains, so that the portions of a GPU fit together."""
+    """Bytes of a portion in thousandths, rounded down to whole grains, so that a GPU's portions fit on it."""
     return usable * portion // 1000 // GRAIN * GRAIN
 
 
@@ -79,7 +79,7 @@ def check(conf: GpuConf, usable: dict[str, int]) -> None:
 
 
 def render(conf: GpuConf) -> str:
-    """The text; its last line tells a reader that it is whole."""
+    """The text of the file; its last line marks it as complete."""
     lines = ["pliant-gpu 1", f"workload {conf.workload}", f"epoch {conf.epoch}", f"ledger {conf.ledger}"]
     for grant in conf.grants:
         line = (
@@ -124,14 +124,14 @@ def parse(text: str) -> GpuConf:
 
 
 def write(path: Path, conf: GpuConf, usable: dict[str, int]) -> None:
-    """Checks, then replaces the file and tells running programs. Raises ValueError, or OSError."""
+    """Checks conf, then replaces the file and notifies running programs. Raises ValueError, or OSError."""
     check(conf, usable)
     restore(path, conf)
 
 
 def restore(path: Path, conf: GpuConf, book: Path | None = None) -> None:
-    """Puts there what was checked before; not synced, nothing of it outlives the machine. `book`: where its
-    ledger is for us, if not where it is for the task. Raises OSError."""
+    """Writes a conf that was checked before; not synced, because it need not survive a reboot. `book`: path
+    of the ledger for this process, if it is not the one for the task. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as file:

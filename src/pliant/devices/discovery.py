@@ -1,4 +1,4 @@
-"""Which GPUs a server shares: simulated ones where asked for, else the machine's own, else two simulated."""
+"""Finds the GPUs that a server shares: simulated ones if requested, else the machine's, else 2 simulated."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Found:
 
 
 class Elsewhere:
-    """The GPUs are those of other machines, of which an engine tells."""
+    """No GPUs of this machine: an engine reports those of other machines."""
 
     simulated = False
 
@@ -29,8 +29,8 @@ class Elsewhere:
 
 
 def find_devices(specs: Sequence[str], cluster: str, ours: Callable[[int], bool]) -> Found:
-    """`specs` as --simulate has them; `ours` tells whether a process belongs to a task of this server.
-    Raises ValueError for a spec that makes no sense.
+    """`specs`: the values of --simulate; `ours`: True for a pid of a task of this server.
+    Raises ValueError for an invalid spec.
     """
     if specs:
         return Found(SimulatedDevices(specs, cluster))

@@ -1,4 +1,4 @@
-"""What of shares of GPUs holds on this machine and what does not, each with the reason."""
+"""Checks which guarantees for shares of GPUs hold on this machine, each with the reason."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ _COOPERATIVE = (
 def examine(
     devices: Devices, place: Place, supervisor: str, writable: str, confined: bool = False
 ) -> list[Finding]:
-    """`supervisor`: why the native one is not there; `writable`: why a task could change its own limits;
+    """`supervisor`: why the native one is missing; `writable`: why a task could change its own limits;
     `confined`: tasks are in control groups of their own.
     """
     shim = _shim(SHIM)
@@ -137,5 +137,5 @@ def _memory(shim: tuple[bool, str], writable: str) -> str:
 
 
 def table(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    """As they travel."""
+    """The findings as JSON objects."""
     return [{"what": one.what, "holds": one.holds, "text": one.text} for one in findings]

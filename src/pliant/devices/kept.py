@@ -13,12 +13,12 @@ from pliant.devices import ledger
 from pliant.devices.config import GpuConf, check, parse, restore
 
 INSIDE = "/run/pliant/ledger"
-"""Where a pod has its ledger."""
+"""The path of its ledger in a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of one pod."""
+    """The limits and the ledger of one pod."""
 
     uid: str
     conf: GpuConf
@@ -26,7 +26,7 @@ class Kept:
 
 
 def read(text: str) -> GpuConf:
-    """The limits that a server wrote for a pod. Raises ValueError: what is wrong with them."""
+    """The limits that a server wrote for a pod. Raises ValueError with what is wrong with them."""
     conf = parse(text)
     check(conf, {grant.uuid: grant.limit for grant in conf.grants})
     if str(conf.ledger) != INSIDE:
@@ -42,7 +42,7 @@ class Folder:
         self._lock = -1
 
     def claim(self) -> bool:
-        """False while another agent of this node has it. Raises ValueError: why nothing can be kept there."""
+        """False while another agent of this node has it. Raises ValueError if the folder cannot be used."""
         try:
             self._path.mkdir(mode=0o755, exist_ok=True)
             if self._lock < 0:
@@ -58,7 +58,7 @@ class Folder:
         return True
 
     def put(self, name: str, uid: str, conf: GpuConf) -> Kept:
-        """Its limits from now on. What an older pod of that name left goes. Raises OSError."""
+        """Writes the limits of a pod; removes what an older pod of that name left. Raises OSError."""
         place = self._path / name
         if self._uid(place) != uid:
             self._make(place, uid, conf)
@@ -76,7 +76,7 @@ class Folder:
         (fresh / "ledger").touch()
         (fresh / "ledger").chmod(0o666)  # any account of the task may write to it
         (fresh / "uid").write_text(uid, encoding="utf-8")
-        fresh.rename(place)  # whole, or not there
+        fresh.rename(place)  # complete, or absent
 
     def _uid(self, place: Path) -> str:
         try:
@@ -91,19 +91,19 @@ class Folder:
             return None  # it is written again
 
     def drop(self, name: str) -> None:
-        """The pod is over."""
+        """Removes the files of a pod that has ended."""
         shutil.rmtree(self._path / name, ignore_errors=True)
 
     def sweep(self, names: Mapping[str, str]) -> None:
-        """Everything but what is kept of these, uids by name, was left behind."""
+        """Removes the files of all other pods than these (uid by name)."""
         for found in self._path.iterdir():
             if found.is_dir() and (found.name not in names or self._uid(found) != names[found.name]):
                 shutil.rmtree(found, ignore_errors=True)
 
 
 def bound(path: Path) -> bool:
-    """Whether that ledger had been made longer than a ledger is, and was cut: what a pod writes there would
-    fill the memory of the node. Raises OSError."""
+    """True if that ledger was longer than a ledger is, and was cut: what a pod writes there would fill the
+    memory of the node. Raises OSError."""
     found = os.stat(path, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode) or found.st_size <= ledger.SIZE:
         return False

@@ -1,7 +1,7 @@
-"""The ledger of one workload: what its processes have of its GPUs. The shim counts (native/shim/ledger.c).
+"""The ledger of one workload: the GPU memory of its processes. The shim counts it (native/shim/ledger.c).
 
-Its truth is the sum of its living slots; a slot lives while its process holds an OFD lock on one byte of it.
-The file is the workload's own: what it claims costs nobody else anything, and nothing here trusts it.
+The use is the sum of the live slots; a slot lives while its process holds an OFD lock on one byte of it.
+The workload can write the file: false entries harm only itself, and nothing here trusts them.
 """
 
 import fcntl
@@ -33,24 +33,24 @@ class LedgerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What one living process has, in bytes by UUID of the GPU (without its prefix)."""
+    """What one live process uses, in bytes by UUID of the GPU (without its prefix)."""
 
     pid: int  # as the process itself sees it
     name: str
     charged: dict[str, int]
-    extra: dict[str, int]  # what the node saw beyond that
+    extra: dict[str, int]  # what the node saw beyond `charged`
     kinds: dict[str, dict[str, int]]
     peak: dict[str, int]
-    refused: int  # allocations
+    refused: int  # number of allocations
 
 
 def create(path: Path, workload: str) -> None:
-    """Makes an empty one, all of its room reserved. Raises OSError, also where the file system is full."""
+    """Creates an empty ledger, all its space reserved. Raises OSError, also if the file system is full."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, SIZE)
         os.pwrite(descriptor, _HEAD.pack(b"", VERSION, SLOTS, 0, 0, 0, workload.encode()), 0)
-        os.pwrite(descriptor, MAGIC, 0)  # last: what has it is whole
+        os.pwrite(descriptor, MAGIC, 0)  # last: a file that has it is complete
     except OSError:
         path.unlink()
         raise
@@ -59,7 +59,7 @@ def create(path: Path, workload: str) -> None:
 
 
 def announce(path: Path, epoch: int) -> None:
-    """Tells running programs that gpu.conf is new. Raises FileNotFoundError or LedgerError."""
+    """Notifies running programs that gpu.conf is new. Raises FileNotFoundError or LedgerError."""
     with _mapped(path) as (at, _):
         struct.pack_into("<Q", at, 24, epoch)
 
@@ -74,7 +74,7 @@ def uses(path: Path, workload: str = "") -> list[ProcessUse]:
 
 
 def used(path: Path) -> dict[str, int]:
-    """Bytes that the workload has, by UUID without its prefix; nothing of it where no file is."""
+    """Bytes that the workload uses, by UUID without its prefix; {} if there is no file."""
     total: dict[str, int] = {}
     try:
         found = uses(path)
@@ -87,7 +87,7 @@ def used(path: Path) -> dict[str, int]:
 
 
 def alive(path: Path) -> bool:
-    """Whether any process still holds a slot: until then its GPUs are not free."""
+    """True if a process still holds a slot: its GPUs are not free then."""
     try:
         with _mapped(path) as (at, descriptor):
             return bool(_living(at, descriptor))
@@ -102,10 +102,10 @@ def observe(
     before: dict[int, int],
     host_pids: dict[int, int] | None = None,
 ) -> dict[int, int]:
-    """Tells what NVML sees of one GPU: bytes by pid of the machine. Returns `before` of the next call.
+    """Enters what NVML sees on one GPU, bytes by pid of the machine. Returns `before` of the next call.
 
-    What is beyond the charge (contexts, modules) counts from now on, if two looks in a row see it: one may
-    fall between an allocation and its entry. host_pids: a process's own pid to the machine's, if they differ.
+    Memory beyond the charge (contexts, modules) counts once two looks in a row see it: one look may fall
+    between an allocation and its entry. host_pids: a process's own pid to the machine's, if they differ.
     """
     found: dict[int, int] = {}
     with _mapped(path) as (at, descriptor):
@@ -159,7 +159,7 @@ def _living(at: mmap.mmap, descriptor: int) -> list[int]:
 
 
 def locked(descriptor: int, at: int) -> bool:
-    """Whether another open file holds the OFD lock on that byte: its process lives."""
+    """True if another open file holds the OFD lock on that byte: its process lives."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     kind = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
     return bool(kind != fcntl.F_UNLCK)

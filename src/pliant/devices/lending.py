@@ -1,4 +1,4 @@
-"""Memory of a GPU that nobody asked for is lent to tasks that may have more than they asked for."""
+"""Lends the memory of a GPU that no task requested to tasks that may use more than they requested."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from pliant.model.workload import AttemptId
 
 
 def lend(spare: int, wants: Sequence[int]) -> list[int]:
-    """What each gets of `spare` bytes: equal parts in whole grains, nobody more than it wants."""
+    """What each gets of `spare` bytes: equal parts in whole grains, at most what it wants."""
     found, left = [0] * len(wants), max(0, spare)
     asking = sorted((want, index) for index, want in enumerate(wants) if want > 0)
     for place, (want, index) in enumerate(asking):
@@ -19,7 +19,7 @@ def lend(spare: int, wants: Sequence[int]) -> list[int]:
 
 
 def shares_of(living: Mapping[AttemptId, Watched], gpus: Collection[str]) -> dict[AttemptId, dict[str, int]]:
-    """Limits in bytes by task and GPU: what each has claimed, and its part of what nobody has."""
+    """Limits in bytes by task and GPU: the claim of each, and its part of the unclaimed memory."""
     found: dict[AttemptId, dict[str, int]] = {}
     for uuid in gpus:
         sharers = [key for key in sorted(living) if uuid in living[key].claims]

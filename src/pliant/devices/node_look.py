@@ -1,5 +1,5 @@
-"""What an agent sees of its node: what pods with parts of GPUs use, how busy the GPUs are, and who uses them
-without being allowed to."""
+"""What an agent sees of its node: what pods with parts of GPUs use, how busy the GPUs are, and which
+processes use them without permission."""
 
 import re
 import time
@@ -14,7 +14,7 @@ from pliant.devices.kept import Kept, bound
 from pliant.model.quantity import format_bytes
 
 OVER_SECONDS = 10.0
-"""A pod may be above its limit for that long: what was lent to it has to be given back first."""
+"""Time for which a pod may be above its limit: it first has to give back what was lent to it."""
 
 LEDGER, OVER, BYPASS, OUTSIDE = "GpuLedgerDamaged", "GpuShareOverLimit", "GpuShareBypassed", "GpuUsedOutside"
 """Reasons of events."""
@@ -26,21 +26,21 @@ _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 class Trouble:
     uid: str  # of the pod that it is about; empty: the node
     reason: str
-    mark: str  # the same as long as it is the same trouble
+    mark: str  # identifies the trouble from look to look
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
     parts: tuple[PartUse, ...]
-    refused: int  # allocations beyond the limit, of programs that live
+    refused: int  # number of allocations beyond the limit, of live programs
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     pods: Mapping[str, Used] = field(default_factory=dict)  # by uid
     loads: Mapping[str, GpuLoad] = field(default_factory=dict)  # by GPU
-    outside: Mapping[str, int] = field(default_factory=dict)  # processes of no pod of ours, by GPU
+    outside: Mapping[str, int] = field(default_factory=dict)  # count of processes outside of our pods, by GPU
     troubles: tuple[Trouble, ...] = ()
 
 
@@ -57,8 +57,8 @@ class Looker:
         proc: Path | None = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_cards`: bytes by pid by GPU, as the driver says; `proc` of the node's own pids, None: they are
-        not to be seen, and whose processes they are cannot be told."""
+        """`on_cards`: bytes by pid by GPU, from the driver; `proc`: /proc with the node's own pids; None: not
+        visible, so processes cannot be assigned to pods."""
         self._on_cards, self._loads, self._proc, self._clock = on_cards, loads, proc, clock
         self._above: dict[tuple[str, str], float] = {}  # (uid, GPU): since when it is above its limit
         self._before: dict[tuple[str, str], dict[int, int]] = {}  # what ledger.observe() gave last
@@ -128,7 +128,8 @@ class Looker:
         inside: Collection[int],
         troubles: list[Trouble],
     ) -> dict[str, int]:
-        """Who is where it should not be twice in a row: one look may fall between a context and its entry."""
+        """The number of processes outside of our pods, by GPU; adds troubles. Counts only what two looks in a
+        row see: one look may fall between a context and its entry."""
         found: dict[Stray, int] = {}
         for gpu, rows in seen.items():
             for pid, amount in rows.items():
@@ -157,7 +158,7 @@ class Looker:
         return None if found is None else match[1].replace("_", "-") if match else ""
 
     def _own(self, pid: int) -> int:
-        """As it sees itself."""
+        """Its pid in its own pid namespace."""
         for line in (self._read(pid, "status") or "").splitlines():
             if line.startswith("NSpid:"):
                 return int(line.split()[-1])

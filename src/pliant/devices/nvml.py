@@ -16,7 +16,7 @@ T = TypeVar("T")
 class NvmlDevices:
     """One node with the machine's GPUs, or none at all and the `reason` why.
 
-    Every call of `nodes` looks again: GPUs that other people's processes use come back as foreign.
+    Every call of `nodes` looks again: a GPU that a process of no task uses is foreign.
     """
 
     simulated = False
@@ -30,7 +30,7 @@ class NvmlDevices:
         nvml: Any = None,
         proc: Path = Path("/proc"),
     ) -> None:
-        """`ours` tells by a pid whether that process belongs to a task of this server; `nvml`: pynvml."""
+        """`ours`: True for the pid of a process of a task of this server; `nvml`: pynvml."""
         self._ours = ours
         self._name = name or platform.node()
         self._labels = tuple(sorted(labels))
@@ -55,16 +55,16 @@ class NvmlDevices:
         return (Node(self._name, gpus, cpu, self._main_memory(), self._labels),)
 
     def version(self) -> str:
-        """Of the driver, and of the newest CUDA that it knows; only while there is no `reason`."""
+        """The versions of the driver and of its newest CUDA; call it only while `reason` is empty."""
         cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
         return f"{_text(self._nvml.nvmlSystemGetDriverVersion())}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
 
     def processes(self) -> dict[str, dict[int, int]]:
-        """Bytes by pid by GPU (uuid) of all that compute; a GPU that does not tell is missing."""
+        """Bytes by pid by GPU (uuid) of compute processes; a GPU that does not report them is missing."""
         return self._told(lambda _, rows: {row.pid: int(row.usedGpuMemory or 0) for row in rows})
 
     def loads(self) -> dict[str, GpuLoad]:
-        """By uuid how busy each GPU is and what of its memory is used; one that does not tell is missing."""
+        """The load of each GPU, by uuid; a GPU that does not report it is missing."""
         return self._told(
             lambda handle, rows: GpuLoad(
                 int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
@@ -73,7 +73,7 @@ class NvmlDevices:
         )
 
     def _told(self, ask: Callable[[Any, Any], T]) -> dict[str, T]:
-        """By uuid the answer of each GPU, asked with its handle and the processes that compute on it."""
+        """By uuid what `ask` returns for a GPU's handle and compute processes; without GPUs that fail."""
         found: dict[str, T] = {}
         if self.reason:
             return found
@@ -118,7 +118,7 @@ class NvmlDevices:
         return tuple(gpus)
 
     def _memory(self, handle: Any) -> int:
-        """Bytes that tasks may share: what the driver keeps for itself is not among them."""
+        """Bytes that tasks may share: the total without what the driver reserves, if it reports that."""
         try:
             info = self._nvml.nvmlDeviceGetMemoryInfo(handle, version=self._nvml.nvmlMemory_v2)
             return int(info.total - info.reserved)
@@ -126,11 +126,11 @@ class NvmlDevices:
             return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
 
     def _foreign(self, uuid: str, handle: Any, unseen: set[tuple[str, int]]) -> bool:
-        """Whether somebody else computes on it. Displays do not count."""
+        """True if a process of no task computes on it. Displays do not count."""
         try:
             pids = [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
         except self._nvml.NVMLError:
-            return False  # this GPU does not tell: better lend it than lose it
+            return False  # this GPU does not report it: rather use it than lose it
         foreign = False
         for pid in pids:
             if not (self._proc / str(pid)).exists():

@@ -1,4 +1,4 @@
-"""Where ledgers, turns and simulated cards lie: in memory, in a folder that belongs to one state folder."""
+"""The folder in memory, one per state folder, that holds ledgers, turns and simulated cards."""
 
 import contextlib
 import os
@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 
-OF = "state"  # in the folder itself: whose it is, so that somebody can tell when that is gone
-NOTE = "gpu-place"  # in the state folder: where it is, so that a server started elsewhere finds what lives
+OF = "state"  # file in the folder: path of its state folder, so that `tidy` sees when that is gone
+NOTE = "gpu-place"  # file in the state folder: path of this folder, so that any later server finds it
 
-NAMES = 2  # that are tried before the state folder is taken
+NAMES = 2  # number of names that are tried before the state folder is used
 
 
 class Place:
     """`<runtime folder>/pliant-<uid>-<random>/` with `ledgers/`, `turns/` and `cards/`; made when needed.
 
-    Everybody may write to `/dev/shm`: what is found there under such a name is used only if it was made here.
+    Every account may write to `/dev/shm`: a folder found there is used only if this account made it for this
+    state folder.
     """
 
     def __init__(self, state: Path, environ: Mapping[str, str] = os.environ) -> None:
@@ -26,11 +27,11 @@ class Place:
         self._fallback = state / "gpu"
         self._environ = environ
         self._making = Lock()
-        self._known: Path | None = None  # it was looked at, and is ours
+        self._known: Path | None = None  # checked, and ours
 
     @property
     def root(self) -> Path:
-        """The folder, made if need be. Raises OSError: what is wrong with it."""
+        """The folder, created if missing. Raises OSError with what is wrong with it."""
         with self._making:
             if self._known is None or not self._known.is_dir():
                 root = self._noted() or self._made()
@@ -41,7 +42,7 @@ class Place:
 
     @property
     def chosen(self) -> Path:
-        """Where it is, or in which folder it would be made."""
+        """The folder if it exists, else the one in which it would be created."""
         return self._noted() or self._chosen()
 
     def _made(self) -> Path:
@@ -64,7 +65,7 @@ class Place:
         return folder
 
     def present(self, kind: str) -> list[Path]:
-        """What is there of a kind, without making anything."""
+        """The existing files of a kind; creates nothing."""
         root = self._noted()
         try:
             return sorted((root / kind).iterdir()) if root is not None else []
@@ -72,12 +73,12 @@ class Place:
             return []
 
     def tidy(self) -> None:
-        """Removes what servers left here that were killed and whose state folders are gone by now."""
+        """Removes the folders that killed servers left and whose state folders are gone."""
         noted = self._noted()
         for other in (noted.parent if noted is not None else self._chosen()).glob("pliant-*"):
             try:
                 if other.lstat().st_uid != os.geteuid():
-                    continue  # in somebody else's folder a FIFO may wait to be read
+                    continue  # another account's file may be a FIFO, which would block
                 whose = Path((other / OF).read_text().rstrip("\n"))
             except (OSError, ValueError):
                 continue
@@ -85,20 +86,20 @@ class Place:
                 shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
-        """Nothing of the state folder lives any more."""
+        """Removes the folder: nothing of the state folder lives any more."""
         if (root := self._noted()) is not None:
             shutil.rmtree(root, ignore_errors=True)
             self._note.unlink(missing_ok=True)
         self._known = None
 
     def _noted(self) -> Path | None:
-        """The folder that was made for this state folder."""
+        """The folder that was made for this state folder; None if there is none."""
         try:
             root = Path(self._note.read_text().strip())
             seen = root.lstat()
             ours = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
             if not ours or (root / OF).read_text().rstrip("\n") != str(self._state):
-                return None  # somebody else's, or that of the state folder of which ours is a copy
+                return None  # another account's, or that of the state folder that ours is a copy of
         except (OSError, ValueError):
             return None
         return root

@@ -1,4 +1,4 @@
-"""gpu.conf of pods that have parts of GPUs: the texts that a server writes and a kubelet shows in them."""
+"""gpu.conf of pods with parts of GPUs: the text that a server writes and a kubelet shows to the pod."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +13,8 @@ from pliant.model.workload import AttemptId
 
 
 def pod_conf(order: Start, uuids: Mapping[str, str], memory: Mapping[str, int], ledger: str) -> str:
-    """What it begins with: what it asked for; the hardware shares the time. `uuids` and `memory`, in bytes,
-    are of the devices of its placement. Raises ValueError."""
+    """The first text of a pod: its limits are what it requested, the hardware shares the time. `uuids` and
+    `memory` (bytes) are by device of its placement. Raises ValueError."""
     workload, task = order.workload, order.attempt.task
     request = workload.group(task.rpartition("-")[0]).request
     grants, usable = [], {}
@@ -32,8 +32,8 @@ def pod_conf(order: Start, uuids: Mapping[str, str], memory: Mapping[str, int], 
 
 
 def pod_limits(confs: Mapping[AttemptId, str], uuid: str, usable: int) -> Mapping[AttemptId, str]:
-    """The new texts of those that share that GPU: of its `usable` bytes each has what it asked for, and its
-    part of what nobody asked for. Only what changes is in it."""
+    """The new texts of the pods that share that GPU: of its `usable` bytes each has what it requested, and
+    its part of what no pod requested. Only texts that change are returned."""
     living = {}
     for attempt, text in confs.items():
         conf = parse(text)
@@ -49,12 +49,12 @@ def pod_limits(confs: Mapping[AttemptId, str], uuid: str, usable: int) -> Mappin
 
 
 def lends(conf: str) -> bool:
-    """Whether that pod may have more than it asked for."""
+    """True if that pod may use more than it requested."""
     return any(grant.most for grant in parse(conf).grants)
 
 
 def keeps_to(conf: str, said: str) -> bool:
-    """Whether a pod has heard of its limits, and uses no more: `said` is what pliant-gpu-used prints."""
+    """True if a pod has read its limits and uses no more; `said` is what pliant-gpu-used prints."""
     lines, wanted = said.splitlines(), parse(conf)
     try:
         heard = parse("\n".join([*(line for line in lines if not line.startswith("used ")), ""]))

@@ -100,7 +100,7 @@ class SimulatedDevices:
     simulated = True
 
     def __init__(self, specs: Sequence[str], cluster: str) -> None:
-        """`cluster` is its id. Raises ValueError for a spec that makes no sense."""
+        """`cluster` is its id. Raises ValueError for an invalid spec."""
         self._nodes: list[Node] = []
         for spec in map(parse, specs):
             for _ in range(spec.nodes):

@@ -1,4 +1,4 @@
-"""`nvidia-smi` for simulated cards: what the driver that this process finds says, in the familiar form.
+"""`nvidia-smi` for simulated cards: prints what the driver that it finds reports, in the familiar form.
 
 Runs alone, without the package around it: python -S -E smi.py [-L | -i ID | --query-gpu=FIELD,... |
 --query-compute-apps=FIELD,... --format=csv[,noheader][,nounits]].
@@ -21,7 +21,7 @@ CUT = "+" + "-" * 41 + "+" + "-" * 24 + "+" + "-" * 22 + "+"
 
 
 class Trouble(Exception):
-    """What is printed instead; the exit code."""
+    """An error text to print instead, and the exit code."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class _Pair(ctypes.Structure):
 
 
 class Driver:
-    """The library by its name: a preload that shows a share only is asked like any other."""
+    """The NVML library, loaded by its name, so that a preload that shows only a share takes effect."""
 
     def __init__(self) -> None:
         try:

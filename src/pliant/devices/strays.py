@@ -1,4 +1,4 @@
-"""Processes on a GPU that belong to no task: who runs them, and their end where an administrator wants it."""
+"""Finds processes on a GPU that belong to no task, and ends them if an administrator wants it."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from pliant.model.workload import AttemptId
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 10.0
-"""Between two looks. What is there at two of them is a stray: a task's process may end in between."""
+"""Between two looks. A process that two looks in a row see is a stray: a task's process may be ending."""
 
 GRACE_SECONDS = 60.0
 """From SIGTERM to SIGKILL."""
@@ -40,9 +40,9 @@ class Strays:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`processes`: bytes by pid by GPU (uuid), as the driver says; `owner`: of a process; `started`:
-        its start in ticks after boot, None: it is gone; `end(pid, start, signal)` raises OSError, None:
-        strays are named and left alone.
+        """`processes`: bytes by pid by GPU (uuid), from the driver; `owner`: the attempt of a process;
+        `started`: its start in ticks after boot, None if it is gone; `end(pid, start, signal)`, which raises
+        OSError; None: strays are reported and left alone.
         """
         self._processes, self._owner, self._started = processes, owner, started
         self._end, self._clock = end, clock
@@ -62,7 +62,7 @@ class Strays:
         while not self._closed.wait(EVERY_SECONDS):
             try:
                 self.look()
-            except Exception:  # a look that fails is not the last one
+            except Exception:  # after a failed look the next one follows
                 log.exception("processes that belong to no task could not be looked for")
 
     def look(self) -> None:
@@ -111,7 +111,7 @@ class Strays:
             log.warning("process %d of user %s was sent %s", one.pid, one.user, number.name)
 
     def _named(self, pid: int, start: int) -> Stray | None:
-        """Who it is; None if it has ended."""
+        """The stray with that pid; None if it has ended."""
         try:
             uid = os.stat(PROC / str(pid)).st_uid
             program = (PROC / str(pid) / "comm").read_text(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What a task on simulated cards finds first: the drivers under their names, and a program `nvidia-smi`."""
+"""Makes the folders that tasks on simulated cards search first: the drivers and a program `nvidia-smi`."""
 
 import os
 import shlex

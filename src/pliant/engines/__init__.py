@@ -1,1 +1,1 @@
-"""What runs tasks: one contract, several engines that do not know one another."""
+"""The engines that run tasks: they share one contract and do not depend on one another."""

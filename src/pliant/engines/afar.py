@@ -1,4 +1,4 @@
-"""What engines answer alike whose tasks leave nothing on the server's own machine."""
+"""The answers common to all engines whose tasks leave nothing on the server's own machine."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ class Afar:
     """Part of control.ports.Engine."""
 
     def register(self, attempt: AttemptId, pid: int) -> None:
-        """There is no process of it here."""
+        """Does nothing: the attempt has no process here."""
 
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
-        """No job changes its devices by itself."""
+        """Does nothing: no job changes its devices by itself."""
 
     def unseen(self, launch: Launch) -> bool:
         return False

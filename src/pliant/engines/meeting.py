@@ -1,4 +1,4 @@
-"""How the tasks of a workload find one another, by the habits of each framework, wherever they run."""
+"""How the tasks of a workload find one another: the variables and files of each framework, for any engine."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from pliant.model.workload import TaskGroup, Workload
 
 WORKER = "worker"
 HostOf = Callable[[str], str]
-"""The address of the task of that name, as the others reach it."""
+"""Maps the name of a task to the address at which the other tasks reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Member:
 
 
 def member(workload: Workload, task: str) -> Member:
-    """The place of the task of that name. Raises ValueError."""
+    """The place of the task of that name. Raises ValueError if there is none."""
     before = 0
     for group in workload.groups:
         name, _, index = task.rpartition("-")
@@ -34,7 +34,7 @@ def member(workload: Workload, task: str) -> Member:
 
 
 def ports_needed(workload: Workload) -> int:
-    """How many ports its tasks must agree on where they share a machine; 0: none."""
+    """The number of ports that its tasks must agree on if they share a machine; 0: none."""
     if workload.framework == "TF":
         return sum(group.max for group in workload.groups)
     return 1 if workload.framework and workload.framework != "MPI" else 0
@@ -43,7 +43,7 @@ def ports_needed(workload: Workload) -> int:
 def variables(
     workload: Workload, task: str, present: Sequence[str], port: int, host_of: HostOf
 ) -> dict[str, str]:
-    """`present`: names of the tasks it starts with, itself included; `port`: the first that was agreed on."""
+    """`present`: names of the tasks that it starts with, itself included; `port`: the first agreed port."""
     if workload.framework == "MPI":
         return {"RUNAI_MPI_NUM_WORKERS": str(workload.group(WORKER).wanted)}
     place = member(workload, task)
@@ -64,8 +64,8 @@ def variables(
 
 
 def mpi_variables(hosts: str, hydra: str, agent: str) -> dict[str, str]:
-    """By which the launcher's mpirun, of Open MPI 4 and 5 or with Hydra, starts ranks inside the workers by
-    `agent`, where elsewhere it would use ssh."""
+    """Variables that make the launcher's mpirun (Open MPI 4 and 5, or Hydra) start ranks inside the workers
+    with `agent` instead of ssh."""
     return {
         "OMPI_MCA_orte_default_hostfile": hosts,
         "OMPI_MCA_plm_rsh_agent": agent,
@@ -80,7 +80,7 @@ def mpi_variables(hosts: str, hydra: str, agent: str) -> dict[str, str]:
 
 
 def hostfiles(workload: Workload, present: Sequence[str], host_of: HostOf) -> dict[str, str]:
-    """Its workers, in the words of Open MPI and of Hydra."""
+    """Host files of its workers, text by file name: for Open MPI and for Hydra."""
     hosts = [host_of(name) for name in present if name.startswith(f"{WORKER}-")]
     return {
         "hostfile": "".join(f"{host} slots={workload.slots}\n" for host in hosts),
@@ -94,7 +94,7 @@ def leader(workload: Workload) -> str:
 
 
 def _torch(workload: Workload, place: Member, env: dict[str, str]) -> dict[str, str]:
-    """A task sees its own GPUs only, so it is local rank 0; torchrun reads PET_* and starts one per GPU."""
+    """A task sees only its own GPUs: it is local rank 0; torchrun reads PET_* and starts a rank per GPU."""
     least = sum(group.min for group in workload.groups)
     most = sum(group.max for group in workload.groups)
     found = {
@@ -131,7 +131,7 @@ def _tf(workload: Workload, place: Member, port: int, host_of: HostOf) -> dict[s
 
 
 def allocation(order: Start) -> dict[str, Any]:
-    """The allocation document of a task that nobody has written one for yet."""
+    """The first allocation document of a task that has none yet."""
     return {
         "version": 1,
         "epoch": order.epoch,
@@ -149,5 +149,5 @@ def allocation(order: Start) -> dict[str, Any]:
 
 
 def present(document: Mapping[str, Any]) -> list[str]:
-    """Names of the tasks that keep what they have, of an allocation document."""
+    """Names of the tasks in an allocation document that are not draining."""
     return [*dict.fromkeys(task["id"] for task in document["tasks"] if task["state"] != "draining")]

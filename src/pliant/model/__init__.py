@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values that every layer speaks in. Integers only, standard library only."""
+"""The vocabulary: immutable values that every layer uses. Integers only, standard library only."""

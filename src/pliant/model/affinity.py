@@ -1,10 +1,10 @@
-"""Which nodes work may use: what it asks of their labels, what nodes keep away, and what it stands."""
+"""Which nodes work may use: what it asks of their labels, their taints, and what it tolerates."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 HOST = "kubernetes.io/hostname"
-"""As a key that keeps tasks apart: each on a node of its own."""
+"""The label key that keeps tasks apart on a node each."""
 
 
 class Operator(StrEnum):
@@ -48,7 +48,7 @@ class Effect(StrEnum):
 
     NO_SCHEDULE = "NoSchedule"  # no new work
     PREFER_NO_SCHEDULE = "PreferNoSchedule"  # the last nodes to be tried
-    NO_EXECUTE = "NoExecute"  # no new work, and what runs has to go
+    NO_EXECUTE = "NoExecute"  # no new work, and running work is evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Which taints work stands."""
+    """Which taints work tolerates."""
 
     key: str = ""  # empty: any key, for which `any_value` must be set
     value: str = ""
-    any_value: bool = False  # the operator Exists: whatever the value
+    any_value: bool = False  # the operator Exists: any value
     effect: Effect | None = None  # None: every effect
-    lasting: int | None = None  # ms that it stays where a NoExecute taint came to it; None: for ever
+    lasting: int | None = None  # ms that it stays after a NoExecute taint was put there; None: for ever

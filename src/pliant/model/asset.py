@@ -1,11 +1,11 @@
-"""What is kept for submissions: parts of them by name, whole templates, and policies about them."""
+"""Assets for submissions: named parts of them, whole templates, and policies for them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """For whom it is, the widest first."""
+    """Who may use an asset, the widest first."""
 
     TENANT = "tenant"
     DEPARTMENT = "department"
@@ -31,7 +31,7 @@ DATA_SOURCES = frozenset({AssetKind.GIT, AssetKind.HOST_PATH, AssetKind.NFS})
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """Its name is the only one of its kind, workloads and scope; a policy has none: it is alone there."""
+    """Its name is unique among its kind, workloads and scope. A policy has no name: there is one of it."""
 
     id: str
     kind: AssetKind

@@ -1,4 +1,4 @@
-"""What is kept of each write: who, from where, what changed."""
+"""Records of writes: who, from where, what changed."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ class AuditRecord:
 
     at: int  # ms since the epoch
     request: str  # id
-    subject: str  # as pliant.model.identity.subject_of; empty: nobody who is known
+    subject: str  # as pliant.model.identity.subject_of; empty: unknown
     name: str  # of the subject
     source: str  # address, or `unix`
     via: str  # session, id of a key; empty: the socket, or the server's own token
     method: str
     path: str
     action: str  # create | update | delete | sign-in | sign-out | reset-password | execute
-    entity: str  # kind of what it is about
+    entity: str  # kind of the thing that it is about
     entity_id: str
     entity_name: str
     status: int  # HTTP; 0: recorded with what it changed

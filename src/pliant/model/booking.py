@@ -1,4 +1,4 @@
-"""Bookings: what is kept of machines for a time: a reservation for a project, or maintenance for nobody."""
+"""Bookings: machines that are kept for a time, by a reservation for a project or for maintenance."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +23,7 @@ class Booking:
     name: str
     start: int  # ms since the epoch
     end: int  # ms; later than `start`
-    places: tuple[tuple[str, int], ...]  # (node, GPUs of it), by node; maintenance is of all of it
+    places: tuple[tuple[str, int], ...]  # (node, GPUs of it), by node; maintenance takes the whole node
     project: str = ""  # id of the project that may use it; empty: maintenance
     comment: str = ""
     user: str = ""  # who made it
@@ -36,7 +36,7 @@ class Booking:
 
     @property
     def gpus(self) -> int:
-        """Of a reservation, how many in all."""
+        """All GPUs of a reservation."""
         return sum(count for _, count in self.places)
 
     def stage_at(self, now: int) -> Stage:
@@ -45,7 +45,7 @@ class Booking:
         return max(self.stage, due, key=_ORDER.index)
 
     def covers(self, at: int, now: int) -> bool:
-        """True if, seen from `now`, it is active at `at`, which is not before `now`."""
+        """True if it is active at `at`, which is not before `now`, by what is known at `now`."""
         if self.stage_at(now) is Stage.ENDED or at >= self.end:
             return False
         return at >= self.start or self.stage is Stage.ACTIVE

@@ -13,7 +13,7 @@ class EventKind(StrEnum):
     RUNNING = "Running"
     GROWN = "Grown"
     SHRUNK = "Shrunk"
-    RESIZED = "Resized"  # confirmed: what was decided has come about in a living job
+    RESIZED = "Resized"  # confirmed: a running job has done what was decided
     MOVED = "Moved"
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
@@ -46,4 +46,4 @@ class Event:
     numbers: tuple[tuple[str, int | str], ...] = ()  # the reason's numbers
     decision: str = ""  # id of the decision behind it
     attempt: str = ""
-    names: tuple[tuple[str, Named], ...] = ()  # whom the reason names, by its field
+    names: tuple[tuple[str, Named], ...] = ()  # what the reason names, by field of the reason

@@ -36,7 +36,7 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResized:
-    """A live attempt now occupies just these shares."""
+    """A live attempt now occupies exactly these shares."""
 
     attempt: AttemptId
     shares: tuple[Share, ...]
@@ -56,21 +56,21 @@ class ResizeDenied:
 
 @dataclass(frozen=True, slots=True)
 class WorkFound:
-    """Work that somebody gave to an engine itself, such as a pod made with kubectl, as it is now."""
+    """Work that was given to an engine directly, such as a pod made with kubectl, as it is now."""
 
     workload: Workload  # with an origin; its project by name; what only the server knows is empty
 
 
 @dataclass(frozen=True, slots=True)
 class WorkGone:
-    """Nothing of that work is left where it was given: its owner has deleted it."""
+    """The engine has nothing of that work any more: its owner has deleted it."""
 
     workload: str  # id
 
 
 @dataclass(frozen=True, slots=True)
 class WorkListed:
-    """All work of that sort which an engine has when it was opened: what else came from it has gone."""
+    """All such work that an engine has when it is opened; other work that came from it is gone."""
 
     engine: str
     workloads: frozenset[str]  # ids

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class When(StrEnum):
-    """At what of another workload a dependency is met; Slurm's words."""
+    """What another workload must do to meet a dependency, in Slurm's terms."""
 
     AFTER = "after"  # it has started, or ended
     OK = "afterok"  # it succeeded
@@ -20,7 +20,7 @@ class Dependency:
     workload: str  # id
     name: str
     when: When
-    met: bool = False  # stays met, whatever becomes of that workload
+    met: bool = False  # stays met, whatever happens to that workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """The limit of its user for which a workload waits."""
+    """The limit of its user that a workload waits for."""
 
     of: str  # gpus: held at once; gpu-hours: within 30 days
     most: int  # milli-GPUs; milli-GPU-ms
     in_project: bool  # False: in all projects together
     asked: int  # milli-GPUs of the workload
-    until: int | None = None  # ms; when hours are got back
+    until: int | None = None  # ms; when used hours stop counting
 
 
 DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT, USER_LIMIT = "dependency", "begin-time", "array-limit", "user-limit"

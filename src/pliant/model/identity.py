@@ -1,4 +1,4 @@
-"""Who there is: people, programs, their keys and sessions, and the rules that give them roles."""
+"""Identities: people, programs, their keys and sessions, and the rules that give them roles."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ USER, APPLICATION, UNIX, UNIX_GROUP = "user", "service-account", "unix", "unix-g
 NO_UID = -1
 
 OWNER_GONE = "owner-gone"
-"""In the error of an attempt whose account is not on the machine any more: another try is of no use."""
+"""In the error of an attempt whose account is no longer on the machine: a retry is useless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class User:
     id: str
     name: str  # unique; how the person logs in
     password: str  # Argon2 hash; empty: cannot log in by password
-    must_change: bool = False  # the first thing to do is to set another password
+    must_change: bool = False  # a new password must be set before anything else
     enabled: bool = True
-    account: Account | None = None  # whose processes its jobs are; bound by an administrator
-    generation: int = 0  # tokens of an older one are worth nothing
+    account: Account | None = None  # its jobs run as this; bound by an administrator
+    generation: int = 0  # tokens of an older generation are invalid
     created: int = 0  # ms since the epoch
     created_by: str = ""
     last_login: int | None = None  # ms
     updated: int = 0  # ms; 0: not since it was created
-    groups: tuple[str, ...] = ()  # which the login provider named last
-    told: int = 0  # ms; when it did
-    again: str = ""  # sealed: with it the provider is asked again; empty: it cannot be
-    email: str = ""  # which the login provider named; empty: none
+    groups: tuple[str, ...] = ()  # as the login provider listed them last
+    told: int = 0  # ms; when it listed them
+    again: str = ""  # sealed: what is needed to ask the provider again; empty: impossible
+    email: str = ""  # from the login provider; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class AccessKey:
 class CustomRole:
     """A role that an administrator made; those that are built in are in pliant.model.rights."""
 
-    id: int  # above those of the built-in ones; none gets it again
-    name: str  # unique among all roles, whatever the case
+    id: int  # above those of the built-in roles; never used again
+    name: str  # unique among all roles, in any case
     about: str = ""
     sets: tuple[str, ...] = ()  # ids of permission sets
-    enabled: bool = True  # else its rules give nothing
+    enabled: bool = True  # False: its rules give no rights
     created: int = 0
     created_by: str = ""
     updated: int = 0
@@ -102,7 +102,7 @@ class AccessRule:
     subject: str  # `<type>:<id>`, as `subject_of`
     role: int
     scope: Place = TENANT
-    uid: int = NO_UID  # of a Unix account: a uid that was used again inherits nothing
+    uid: int = NO_UID  # of a Unix account: a reused uid inherits nothing
     created: int = 0
     created_by: str = ""
 
@@ -113,7 +113,7 @@ class AccessRule:
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """What a refresh token is good for; each use gives another, and a used one that comes again ends it."""
+    """The session of a refresh token. Each use gives a new token; a second use of one ends the session."""
 
     id: str
     subject: str
@@ -125,18 +125,18 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who says who people are, by OpenID Connect. docs/reference/openid.md tells what each field means."""
+    """An OpenID Connect provider that identifies people. docs/reference/openid.md explains each field."""
 
     name: str
     issuer: str
-    client: str  # what the provider knows this server by
+    client: str  # the id of this server at the provider
     secret: str  # path of the file that holds the client's secret; read at each use
     address: str  # of this server's console, as browsers reach it
     scopes: tuple[str, ...] = ("openid", "profile")
-    groups: str = "groups"  # claim that lists somebody's groups
-    email: str = "email"  # claim that tells somebody's mail address
-    uid: str = ""  # claim that tells the number of somebody's account of this machine; empty: none does
-    allowed: tuple[str, ...] = ()  # groups, of which one is needed; empty: none is
+    groups: str = "groups"  # claim that lists a person's groups
+    email: str = "email"  # claim with a person's mail address
+    uid: str = ""  # claim with the uid of a person's account on this machine; empty: none
+    allowed: tuple[str, ...] = ()  # groups, one of which is required; empty: none is
     roles: tuple[tuple[str, int, str], ...] = ()  # group, id of a role, name of a project (empty: everywhere)
 
     @property
@@ -146,7 +146,7 @@ class Provider:
 
     @property
     def by(self) -> str:
-        """Who made what came from there."""
+        """The creator of what came from this provider."""
         return f"openid {self.issuer}"
 
 
@@ -154,7 +154,7 @@ class Provider:
 class Allowance:
     """What one person may have in one project, or in all of them together; None: no limit."""
 
-    subject: str  # name of the person, as their jobs tell it; empty: every person without a limit by name
+    subject: str  # name of the person, as in their jobs; empty: every person without a limit by name
     project: str  # id; empty: in all together
     running: int | None = None  # milli-GPUs at once
     waiting: int | None = None  # workloads that wait

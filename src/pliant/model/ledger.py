@@ -1,4 +1,4 @@
-"""What is remembered of the past: GPU time by project and by person, and how often work was disturbed."""
+"""Records of the past: GPU time by project and by person, and how often work was disrupted."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class PastUse:
 
 @dataclass(frozen=True, slots=True)
 class Disruptions:
-    """When work of a project was stopped, shrunk below its request or moved for others. A cycle makes it."""
+    """When work of a project was stopped, shrunk below its request or moved for others. Made by a cycle."""
 
     project: str  # id
     times: tuple[int, ...] = ()  # ms, one for each decision, oldest first; those within the budget's window
@@ -30,8 +30,8 @@ class Disruptions:
 class Usage:
     """What the ended runs of one person held in one project and node pool within one day (UTC).
 
-    A run that goes on is not in it, but for what it held before its last live resize: the record of the
-    attempt says since when. Sums are milli-GPUs times milliseconds.
+    Of a run that has not ended it has only what the run held before its last live resize, whose time is in
+    the record of the attempt. Sums are milli-GPUs times milliseconds.
     """
 
     day: str  # 2026-11-24
@@ -40,7 +40,7 @@ class Usage:
     pool: str  # name; empty: the node was gone
     project_name: str  # when it was written last
     held: int = 0
-    measured: int = 0  # of `held`, that for which the driver told how busy the GPUs were
-    busy: int = 0  # of `measured`, the part for which they were
+    measured: int = 0  # the part of `held` for which the driver reported how busy the GPUs were
+    busy: int = 0  # the part of `measured` for which they were busy
     runs: int = 0  # attempts that ended
     failed: int = 0  # of those, that failed

@@ -1,4 +1,4 @@
-"""Machines: nodes, their GPUs, node pools, and where on them a task sits."""
+"""Machines: nodes, their GPUs, node pools, and the placement of a task on them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +7,7 @@ from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU, Resources
 
 NODE_TYPE = "run.ai/type"
-"""The label that says of which type a node is."""
+"""The label with the type of a node."""
 
 DEFAULT_POOL = "default"
 
@@ -62,17 +62,17 @@ class NodePool:
     cpu_strategy: Strategy = Strategy.PACK
     min_runtime: int = 0  # ms for which a started preemptible workload is safe
     device_strategy: Strategy = Strategy.PACK  # how fractions fill the devices of a node
-    topology: str = ""  # name of the one that its workloads mean when they name none
+    topology: str = ""  # the one of workloads that name none
     origin: str = ""  # as that of a project
 
 
 OF_PROJECT = "project:"
-"""Beginning of an owner that is a project; else it is an account."""
+"""The prefix of an owner that is a project; any other owner is an account."""
 
 
-# These two and Task are made by thousands in a cycle. So their constructors are written out (mypyc compiles
-# no derived one), and they are not frozen (each assignment in a constructor would be a call).
-# Nothing changes them all the same: tests/house/test_values.py.
+# A cycle makes thousands of these two and of Task. So their constructors are written out (mypyc compiles no
+# derived one), and they are not frozen (each assignment in a constructor would be a call).
+# Still, nothing changes them: tests/house/test_values.py.
 @dataclass(slots=True, order=True, init=False, unsafe_hash=True)
 class Share:
     """A part of one device. Never changed."""
@@ -80,7 +80,7 @@ class Share:
     gpu: str  # uuid
     portion: int = GPU  # thousandths of the device
     memory: int = 0  # bytes of it; the whole card's for a whole device
-    owner: str = ""  # whose part it is, where nothing holds it to that; empty: it lies beside anybody's
+    owner: str = ""  # only parts of the same owner share a device; empty: no owner
 
     def __init__(self, gpu: str, portion: int = GPU, memory: int = 0, owner: str = "") -> None:
         self.gpu = gpu
@@ -120,7 +120,7 @@ class Placement:
 
 
 def larger(one: Placement | None, other: Placement | None) -> Placement | None:
-    """Of each device, of cores and of memory the larger of two amounts on one node."""
+    """The larger of two amounts on one node: for each device, for cores and for memory."""
     if one is None or other is None:
         return one or other
     shares = {share.gpu: share for share in one.shares}

@@ -1,27 +1,27 @@
-"""Who is told what about jobs, by mail or by a web address, and what is still to be told."""
+"""Subscriptions to events of jobs, by mail or webhook, and the notices still to be sent."""
 
 import re
 from dataclasses import dataclass
 
 ADDRESS = re.compile(r"[^@\s,;<>\"()\[\]\\]+@[A-Za-z0-9.-]+")
-"""Of mail: not whether it exists, only that no header is broken by it."""
+"""A mail address: it ensures that no header is broken, not that the address exists."""
 
 MAIL, WEBHOOK = "mail", "webhook"
 
 START, END, FAILURE, PREEMPTION, IDLE = "start", "end", "failure", "preemption", "idle"
 EVENTS = (START, END, FAILURE, PREEMPTION, IDLE)
-"""What somebody may be told of."""
+"""The events of a subscription."""
 
 TEST = "test"
-"""Told to anyone who asks for a test."""
+"""The event of a notice that was requested as a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One address to which is told what becomes of jobs."""
+    """One address that is notified of events of jobs."""
 
     id: str
-    user: str  # whose jobs; empty: everybody's, which an administrator sets
+    user: str  # whose jobs; empty: all users', set by an administrator
     kind: str  # mail | webhook
     address: str  # of mail; of a webhook the path of a file on the server's machine that holds its URL
     on: tuple[str, ...]  # of EVENTS
@@ -31,7 +31,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that is still to be told to one address."""
+    """A notice that is still to be sent to one address."""
 
     id: str
     subscription: str  # id
@@ -46,7 +46,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """By which mail is sent. There is one at most."""
+    """The server that sends mail. There is at most one."""
 
     name: str = "default"
     host: str = ""
@@ -54,4 +54,4 @@ class MailServer:
     sender: str = ""
     security: str = "starttls"  # or tls, none
     login: str = ""  # empty: none
-    password_file: str = ""  # path on the server's machine; its content is nowhere else
+    password_file: str = ""  # path on the server's machine; its content is not stored elsewhere

@@ -30,7 +30,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Bring a live attempt that can do so to this placement; its deadline is `grace` ms from now."""
+    """Change a live attempt that supports it to this placement; its deadline is `grace` ms from now."""
 
     attempt: AttemptId
     placement: Placement

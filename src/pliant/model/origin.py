@@ -1,30 +1,30 @@
-"""Whose a workload is, and what it was made from."""
+"""The owner of a workload, and what it was made from."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a workload is, for good."""
+    """The owner of a workload; it never changes."""
 
     subject: str  # as pliant.model.identity.subject_of
-    uid: int  # of the account of the machine whose processes its tasks are
+    uid: int  # of the machine's account that its tasks run as
     name: str  # of that account
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a workload comes from that was not submitted here: its maker alone may change it."""
+    """The origin of a workload that was not submitted here: only its maker may change it."""
 
     engine: str
     kind: str  # of the object, e.g. Job
     namespace: str
     name: str
-    ready: tuple[tuple[str, int], ...] = ()  # by group: so many more of its tasks can be started now
-    makes: bool = True  # its tasks too; else the engine makes them
+    ready: tuple[tuple[str, int], ...] = ()  # by group: how many more of its tasks can start now
+    makes: bool = True  # True: it makes its tasks, too; else the engine does
     over: bool = False  # it makes no more tasks
-    failure: str = ""  # why it is over; empty: it did what it is for
-    past: int = 0  # the highest number of an attempt of a task that its maker took away
+    failure: str = ""  # why it is over; empty: it succeeded
+    past: int = 0  # the highest attempt number of a task that its maker removed
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"

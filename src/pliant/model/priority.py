@@ -1,9 +1,9 @@
-"""Priorities that people name: those of all product eras, and Kubernetes' PriorityClass."""
+"""Named priorities: those of all product eras, and Kubernetes' PriorityClass."""
 
 from dataclasses import dataclass
 
 PREEMPTIBLE_BELOW = 100
-"""Unless said otherwise, a Run:ai workload of this priority or above is non-preemptible."""
+"""Unless set otherwise, a Run:ai workload of this priority or above is non-preemptible."""
 
 PRIORITIES = {
     "very-low": 25,

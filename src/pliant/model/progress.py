@@ -1,10 +1,10 @@
-"""How far a training job says that it is: the newest report, and a bounded history of the ones before."""
+"""The progress that a training job reports: the newest report and a bounded history."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 MOST_POINTS = 120
-"""Points of history that are kept: when there are more, every second of the older half goes."""
+"""Points of history that are kept: above this, every second point of the older half is dropped."""
 
 
 class Point(NamedTuple):
@@ -23,7 +23,7 @@ class Progress:
 
     workload: str  # id
     at: int  # ms since the epoch, by the server's clock
-    state: str = ""  # as the job says: waiting, training, parked, finished, failed
+    state: str = ""  # as the job reports: waiting, training, parked, finished, failed
     step: int = 0  # updates of the model that are done
     steps: int = 0  # that there will be; 0: unknown
     epoch: int = 0
@@ -42,7 +42,7 @@ class Progress:
 
 
 def with_history(new: Progress, old: Progress | None) -> tuple[Point, ...]:
-    """The history once `new` has come after `old`."""
+    """The history after `new` follows `old`."""
     points = (*(old.history if old is not None else ()), new.point)
     if len(points) <= MOST_POINTS:
         return points

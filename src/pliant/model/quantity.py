@@ -1,4 +1,4 @@
-"""Amounts as integers: milli-GPUs, millicores, bytes, milliseconds; as people write and read them."""
+"""Amounts as integers: milli-GPUs, millicores, bytes, milliseconds; parsers and formatters for them."""
 
 import re
 from collections.abc import Iterable
@@ -92,7 +92,7 @@ def format_gpus(milli: int) -> str:
     return f"{'-' if milli < 0 else ''}{hundredths // 100}.{hundredths % 100:02d}"
 
 
-@lru_cache(maxsize=1024)  # machines and requests know few amounts, and every list formats them again
+@lru_cache(maxsize=1024)  # there are few different amounts, and every list formats them again
 def format_bytes(amount: int) -> str:
     """The shortest exact form people know: 5*10^9 -> '5G', 5*2^30 -> '5Gi', else MiB with one decimal."""
     exact = [

@@ -1,7 +1,7 @@
 """Who may do what: one table of permissions and roles, which the API's guard, lists and documentation read.
 
-An administrator makes further roles of permission sets: each right of one holds where it does for a system
-administrator, within the scope of the rule.
+An administrator makes further roles from permission sets: each of their rights holds where it holds for a
+system administrator, within the scope of the rule.
 
 A role is given to a subject at a scope: the whole tenant, a department or a project; all rules of a subject
 add up. A cell says where a right of the role holds:
@@ -64,7 +64,7 @@ DATA = Role(
 DEPARTMENT_VIEWER = Role(7, "Department viewer", "Sees a department.", ("department-viewer",))
 VIEWER = Role(8, "Viewer", "Sees, and changes nothing.", ("viewer",))
 ROLES = (SYSTEM, DEPARTMENT, PROJECT, EDITOR, PRACTITIONER, DATA, DEPARTMENT_VIEWER, VIEWER)
-"""In the order of the table's columns."""
+"""The built-in roles, in the order of the table's columns."""
 
 VIEWERS = frozenset({DEPARTMENT_VIEWER.id, VIEWER.id})
 """Roles that anyone who may write access rules may give, at or below the scope of the own rule."""
@@ -138,7 +138,7 @@ TABLE: Mapping[str, str] = {
     "server:read": "AAAAAAAA",
     "server:operate": "T-------",
     "replay:read": "T-------",
-    # what everybody may who is known at all
+    # what every known identity may do
     "self:read": "AAAAAAAA",
     "self:write": "AAAAAAAA",
 }
@@ -153,16 +153,16 @@ ON_A_BOX: Mapping[str, str] = {
     "workloads:environment": "OOOOO---",
     "nodes:read": "AAAAAAAA",
 }
-"""What differs where one machine is shared by its Unix users: over others' jobs nobody has more than this."""
+"""What differs where Unix users share one machine: no role has more rights than these over others' jobs."""
 
 FOR_ALL = frozenset({"self:read", "self:write"})
-"""What needs no rule."""
+"""Permissions that need no rule."""
 
 OWN_WORK = frozenset(
     {"workloads:read", "workloads:update", "workloads:delete", "workloads:logs", "workloads:files"}
     | {"workloads:exec", "workloads:environment", "workloads:share"}
 )
-"""What the owner of a workload may do with it whatever became of the rule by which it was submitted."""
+"""Permissions that the owner of a workload keeps, even without the rule by which it was submitted."""
 
 
 _READS: Mapping[str, tuple[str, ...]] = {
@@ -180,7 +180,7 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "nodepools": ("nodes:read",),
     "access-rules": ("roles:read", "users:read", "applications:read", "projects:read", "departments:read"),
 }
-"""What somebody has to see who may write the thing: a set that lets one write it has these as well."""
+"""Resource -> what one has to read to write it: a set with write permissions contains these, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _sets() -> Iterable[PermissionSet]:
 
 
 SETS: Mapping[str, PermissionSet] = {it.id: it for it in _sets()}
-"""By id."""
+"""The permission sets by id."""
 
 
 def permission(text: str) -> Permission:
@@ -273,9 +273,9 @@ def may(
     shared: bool = False,
     box: bool = False,
 ) -> bool:
-    """True if a right holds for something in that place; without one: if it holds anywhere at all.
+    """True if a right holds for something in that place; without a place: if it holds anywhere.
 
-    On a box everybody has an account and may have work of their own, whatever became of their rules.
+    On a shared machine (`box`) every user has an account and may have own work, with or without rules.
     """
     if right in FOR_ALL or (right in OWN_WORK and (own or (box and place is None))):
         return True
@@ -300,7 +300,7 @@ def may(
 
 
 def may_grant(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool:
-    """True if somebody who has `grants` can give that: nobody gives more than they have."""
+    """True if a holder of `grants` may give `wanted`: at most what they have themselves."""
     own = [
         grant
         for grant in grants
@@ -310,7 +310,7 @@ def may_grant(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool
 
 
 def has_all(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool:
-    """True if `grants` let do whatever that one does."""
+    """True if `grants` give every right of `wanted`."""
     own = [grant for grant in grants if grant.scope.covers(wanted.scope)]
     return all(
         any(_reach(grant, right, box) >= reach for grant in own)
@@ -320,13 +320,13 @@ def has_all(grants: Iterable[Grant], wanted: Grant, box: bool = False) -> bool:
 
 
 def _reach(grant: Grant, right: str, box: bool) -> int:
-    """How far a right of a grant goes; one for the tenant only is none at a smaller scope."""
+    """The reach of a right of a grant, wider is larger; 0 for a tenant-only right at a smaller scope."""
     letter = _letter(grant, right, box)
     return 0 if letter == "T" and grant.scope != TENANT else LETTERS.index(letter)
 
 
 def role_named(text: str) -> Role | None:
-    """A role by name, alias or id, whatever the case."""
+    """A built-in role by name, alias or id, in any case; None if there is none."""
     plain = text.strip().casefold()
     for role in ROLES:
         names = [str(role.id), role.name, *role.aliases]

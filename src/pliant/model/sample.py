@@ -1,4 +1,4 @@
-"""What was measured over time: one row for what it is about and when."""
+"""Measurements over time: one row for each subject and time."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,14 +7,14 @@ MINUTE = 60_000
 """Ms between two samples as they are taken."""
 
 QUARTER = 15 * MINUTE
-"""Ms that one sample stands for once those of its minutes are averaged."""
+"""Ms of one sample that averages those of its minutes."""
 
 
 DAY = 96 * QUARTER
-"""Ms of one sample of a day (UTC), once the averages of its quarters are averaged."""
+"""Ms of one sample of a day (UTC), which averages those of its quarters."""
 
 COVERED = "COVERED_MS"
-"""Number of a day's sample: ms of the day in which anything was measured, in thousandths as all are."""
+"""The number in a day's sample with the ms of the day that were measured, in thousandths like all numbers."""
 
 
 class Number(NamedTuple):
@@ -36,6 +36,6 @@ class Sample:
 
     @property
     def covered(self) -> int:
-        """Ms for which its numbers stand."""
+        """Ms that its numbers cover."""
         told = next((it.value // 1000 for it in self.numbers if it.name == COVERED), None)
         return self.step if told is None else told

@@ -54,7 +54,7 @@ class Queue:
     origin: str = ""  # the object on a cluster that alone may change it, as kubectl names it; empty: none
 
     def quota(self, pool: str = DEFAULT_POOL) -> Quota:
-        """Its quota in one pool; nothing but over quota where none was set."""
+        """Its quota in one pool; NO_QUOTA (nothing but over quota) if none was set."""
         for name, quota in self.quotas:
             if name == pool:
                 return quota

@@ -1,4 +1,4 @@
-"""Where nodes lie: levels of the machine room, as node labels, and what work asks of them."""
+"""Where nodes are: levels of the machine room, as node labels, and what work asks of them."""
 
 from dataclasses import dataclass
 
@@ -17,4 +17,4 @@ class Within:
 
     topology: str  # its name; empty: that of the node pool
     required: str = ""  # all of it is placed in one domain of this level, or waits
-    preferred: str = ""  # in one domain of this level if it can be, then in the next wider
+    preferred: str = ""  # in one domain of this level if possible, else of the next wider one

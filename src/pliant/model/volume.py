@@ -1,4 +1,4 @@
-"""Data that a task finds when it starts. How that comes about is for the engine."""
+"""Data that a task finds when it starts. The engine provides it."""
 
 from dataclasses import dataclass
 
@@ -19,5 +19,5 @@ class Volume:
 
 
 def login_variables(place: int) -> tuple[str, str]:
-    """(user, password): names of the variables that bring the login of the volume at that place."""
+    """The names of the variables with (user, password) of the volume at that place in the list."""
     return f"VOLUME_{place}_USER", f"VOLUME_{place}_PASSWORD"

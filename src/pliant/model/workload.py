@@ -17,7 +17,7 @@ ELASTICDL = "ElasticDL"
 
 
 class Kind(StrEnum):
-    __hash__ = str.__hash__  # an Enum's own is a call in Python, and the core hashes kinds all the time
+    __hash__ = str.__hash__  # Enum.__hash__ is a Python call, and the core hashes kinds all the time
 
     TRAINING = "Training"
     WORKSPACE = "Workspace"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Phase(StrEnum):
-    """What a user is told; names of the API."""
+    """The state that a user sees; names of the API."""
 
     CREATING = "Creating"
     INITIALIZING = "Initializing"
@@ -43,7 +43,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
     UNKNOWN = "Unknown"
 
-    final: bool  # it has ended; kept, not computed: the core asks all the time
+    final: bool  # it has ended; stored, not computed: the core reads it all the time
 
 
 class Desired(StrEnum):
@@ -63,11 +63,11 @@ class Request:
     gpu_memory: int = 0  # bytes of each device; 0: `portion` counts
     cpu: int = 0  # millicores
     memory: int = 0  # bytes
-    portion_limit: int = 0  # what a dynamic fraction may grow to; 0: its request
+    portion_limit: int = 0  # the most a dynamic fraction may grow to; 0: its request
     gpu_memory_limit: int = 0
-    owner: str = ""  # account with whose parts alone it shares a device; empty: with parts without an owner
+    owner: str = ""  # it shares a device only with parts of this owner; empty: with parts without one
 
-    # Written out: each workload's is looked up by what it asks for, and mypyc compiles none that is derived.
+    # Written out: requests are keys of many look-ups, and mypyc compiles no derived method.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Request) and self._all() == other._all()
 
@@ -104,7 +104,7 @@ class SeenFolder:
     path: str  # absolute
     device: int  # st_dev
     inode: int  # st_ino
-    boot: str  # boot id of the machine: after a restart the numbers may be others
+    boot: str  # boot id of the machine: after a restart the numbers may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,10 @@ class TaskGroup:
     priority: int | None = None  # None: the workload's
     elastic: bool = False  # its one task holds 1 .. what its node can spare; wanted = request.devices
     live_resize: bool = False  # the task's GPUs can change without a restart
-    at_once: int = 0  # so many of its tasks at a time, new ones as others succeed; 0: all `max` rows exist
-    launch: Launch | None = None  # how its tasks are started; None: as the workload says
+    at_once: int = 0  # so many tasks at a time, new ones as others succeed; 0: all `max` rows exist
+    launch: Launch | None = None  # how its tasks are started; None: as the workload
     parent: str = ""  # the sub-group it belongs to; empty: the workload itself
-    within: Within | None = None  # how close together its tasks lie
+    within: Within | None = None  # how close together its tasks are
     affinity: Affinity | None = None  # None: the workload's
     tolerations: tuple[Toleration, ...] = ()  # besides the workload's
     apart: str = ""  # label key: no two of its tasks on nodes of equal value; empty: the workload's
@@ -147,12 +147,12 @@ class TaskGroup:
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """One level of a workload: task groups and sub-groups, some of which it cannot do without."""
+    """One level of a workload: task groups and sub-groups, `min` of which must be at their minimum."""
 
     name: str
     parent: str = ""  # the sub-group above it; empty: the workload itself
     min: int | None = None  # how many of its children must be at their own minimum; None: all
-    within: Within | None = None  # how close together all of its tasks lie
+    within: Within | None = None  # how close together all of its tasks are
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Port:
 
     @property
     def public(self) -> bool:
-        """True if it has an address that people are told."""
+        """True if its address is shown to users."""
         return self.service != "ClusterIP"
 
 
@@ -182,12 +182,12 @@ class Workload:
     priority: int = 50
     preemptible: bool = True
     semi_preemptible: bool = False  # then not `preemptible`, but what it holds above its core may be taken
-    background: bool = False  # then `preemptible`: runs on what is idle, counts nowhere, is the first to go
+    background: bool = False  # then `preemptible`: runs on idle GPUs, counts nowhere, is evicted first
     pools: tuple[str, ...] = ()  # node pools by name, in the order to try; empty: the project's, then all
     node_type: str = ""  # value of the label run.ai/type; empty: any
     backoff_limit: int = 6  # failed attempts per task before the workload fails
     restart: bool = False  # start again also after exit 0
-    backoff_exact: bool = False  # the limit was asked for: a crash that recurs is retried as well
+    backoff_exact: bool = False  # the limit was asked for: a recurring crash is retried, too
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
     framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
@@ -196,18 +196,18 @@ class Workload:
     ends_with: str = ""  # the group whose success completes it; empty: its whole core
     subgroups: tuple[SubGroup, ...] = ()
     min_groups: int | None = None  # how many children of the workload itself are its core; None: all
-    within: Within | None = None  # how close together all of its tasks lie
+    within: Within | None = None  # how close together all of its tasks are
     ttl: int | None = None  # ms after its end until it is deleted
-    stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: as set for all
-    preemption_delay: int = 0  # ms after it began to wait for which it takes nothing but bonus
+    stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: the setting
+    preemption_delay: int = 0  # ms of waiting during which it takes nothing but bonus
     affinity: Affinity | None = None  # None: any node
     tolerations: tuple[Toleration, ...] = ()
     apart: str = ""  # label key: no two of all its tasks on nodes of equal value; empty: anywhere
-    max_runtime: int | None = None  # ms that it says it will run at most: backfill counts on it
+    max_runtime: int | None = None  # declared ms of its run at most: backfill relies on it
     begin: int | None = None  # ms; it does not compete before
     after: tuple[Dependency, ...] = ()  # what it waits for
     after_any: bool = False  # one of them is enough
-    keep_pending: bool = False  # what can never be met does not cancel it: it waits for a job of that name
+    keep_pending: bool = False  # a dependency that cannot be met does not cancel it: it waits for a new job
     element: Element | None = None  # its place in an array
     user: str = ""
     source: str = "CLI"
@@ -219,7 +219,7 @@ class Workload:
     annotations: tuple[tuple[str, str], ...] = ()
     desired: Desired = Desired.RUNNING
     purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
-    held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
+    held: str = ""  # code of the reason why it is not started (reason.hold_of); empty: none
     limited: Limited | None = None  # set while it is held for a limit of its user
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
@@ -227,8 +227,8 @@ class Workload:
     completed: int | None = None  # ms; set with a final phase
     deleted: int | None = None  # ms; set once its last attempt is gone
     ended_as: Phase | None = None  # the final phase that it reached; kept when it is deleted
-    cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
-    owner: Owner | None = None  # None: it is older than owners
+    cancelled_by: str = ""  # who cancelled it; `desired` is then STOPPED, and its last phase FAILED
+    owner: Owner | None = None  # None: submitted before owners were recorded
     origin: Origin | None = None  # None: it was submitted here
     shared: tuple[str, ...] = ()  # who may read its logs besides: `project`, or a user's name
     pending_ms: int = 0  # sums over all finished stays in the phase
@@ -266,7 +266,7 @@ for _phase in Phase:
 for _state in TaskPhase:
     _state.live = _state in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
     _state.over = _state in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
-ORDERED: Final = TaskPhase.ORDERED  # to name a member by its Enum is a call in Python 3.11
+ORDERED: Final = TaskPhase.ORDERED  # in Python 3.11, access to a member by its Enum is a call
 TaskKey = tuple[str, str]
 """Workload and name of a task."""
 
@@ -288,9 +288,9 @@ class Task:
     attempt: int = 0  # number of the present or last attempt; 0: none yet
     started: int | None = None  # ms; when the present attempt was seen to run
     first_started: int | None = None
-    failures: int = 0  # failed attempts since the last success of the workload's owner to change it
-    last_code: int | None = None  # exit code with which the attempt before failed; None: it did not
-    ooms: int = 0  # how many of `failures` were for want of memory
+    failures: int = 0  # failed attempts since the workload was last resumed
+    last_code: int | None = None  # exit code of the previous attempt if it failed; else None
+    ooms: int = 0  # how many of `failures` were out of memory
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
@@ -323,7 +323,7 @@ class Task:
         return (self.workload, self.name)
 
     def ordered(self, place: Placement) -> "Task":
-        """Its row once its next attempt is ordered there; said field by field, which is twice as fast."""
+        """Its row with its next attempt ordered at `place`; made field by field, which is twice as fast."""
         return Task(
             self.workload, self.name, self.group, self.index, ORDERED, place, place,
             self.attempt + 1, None, self.first_started, self.failures, self.last_code, self.ooms,
@@ -331,7 +331,7 @@ class Task:
         )  # fmt: skip
 
     def stopping(self, claims: Placement | None, resizes: tuple[int, ...]) -> "Task":
-        """Its row once the end of its attempt is ordered."""
+        """Its row with the end of its attempt ordered."""
         return Task(
             self.workload, self.name, self.group, self.index, TaskPhase.STOPPING, claims, self.carries,
             self.attempt, self.started, self.first_started, self.failures, self.last_code, self.ooms,
@@ -340,7 +340,7 @@ class Task:
 
 
 class AttemptId(NamedTuple):
-    """What orders, facts, logs and exit records name."""
+    """The id of an attempt in orders, facts, logs and exit records."""
 
     workload: str
     task: str
@@ -365,9 +365,9 @@ class Exit:
     stopped: bool = False  # after our stop signal: neither success nor failure, whatever the code
     lost: bool = False  # it has no process left and no recorded exit
     error: str = ""  # why it could not be started, for people
-    oom: bool = False  # the kernel killed it for want of memory
-    max_rss: int = 0  # bytes of main memory that its largest process had; 0: not known
-    note: str = ""  # limits that it met; else the last that its programs were told about their share of a GPU
+    oom: bool = False  # the kernel killed it: out of memory
+    max_rss: int = 0  # bytes of main memory of its largest process; 0: not known
+    note: str = ""  # limits that it hit; else the last message to its programs about their GPU share
 
     @property
     def succeeded(self) -> bool:

@@ -1,1 +1,1 @@
-"""Telling people what became of their jobs: by mail, and by addresses of the web."""
+"""Notifies people about their jobs: by mail and by webhooks."""

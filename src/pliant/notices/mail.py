@@ -1,4 +1,4 @@
-"""Notices by mail."""
+"""Sends notices by mail."""
 
 import smtplib
 import ssl
@@ -12,13 +12,13 @@ from pliant.model.notice import END, FAILURE, PREEMPTION, START, TEST, MailServe
 
 SECONDS = 30
 MOST = 50
-"""Notices of which one message has a line each; of the others it has the number."""
+"""Most notices that one message lists; of the others it gives the number."""
 
 WORDS = {START: "started", END: "completed", FAILURE: "failed", PREEMPTION: "lost GPUs", TEST: "test"}
 
 
 def deliver(server: MailServer | None, address: str, rows: Sequence[Notice]) -> None:
-    """One message. Raises OSError."""
+    """Send one message. Raises OSError."""
     if server is None:
         raise OSError("no mail server is set (pliant notify server)")
     message = written(server.sender, address, rows)
@@ -59,7 +59,7 @@ def _lines(row: Notice) -> list[str]:
 
 
 def _connected(server: MailServer) -> smtplib.SMTP:
-    own = server.sender.rpartition("@")[2]  # told as our name: asking the resolver for one may take long
+    own = server.sender.rpartition("@")[2]  # our name for the mail server: to ask the resolver may be slow
     if server.security == "tls":
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(server.host, server.port, own, timeout=SECONDS, context=context)

@@ -1,4 +1,4 @@
-"""The thread that tells what is to be told: one message for all that waits for an address, until it works."""
+"""The thread that sends notices: one message for all that is pending for an address, retried for 2 days."""
 
 import logging
 import threading
@@ -14,16 +14,16 @@ from pliant.notices import mail, webhook
 log = logging.getLogger(__name__)
 
 LOOK = 5.0
-"""Seconds between two looks; what comes in one of them is one message."""
+"""Seconds between two looks; notices that arrive in between go into one message."""
 
 GENTLE = 60.0
-"""Seconds between two messages to one address."""
+"""Least seconds between two messages to one address."""
 
 FIRST, LONGEST = 10.0, 900.0
-"""Seconds until the next try after a failure; doubles."""
+"""Seconds until the next try after a failure: the first and the longest wait; each failure doubles it."""
 
 GIVEN_UP = 2 * 24 * 3600 * 1000
-"""Ms after which something is not told any more."""
+"""Ms after which a notice that could not be sent is dropped."""
 
 Deliver = Callable[[Subscription, Sequence[Notice]], None]
 """Raises OSError, with the cause for people."""
@@ -66,7 +66,7 @@ class Sender:
                 log.error("notices could not be told: %s", error)
 
     def look(self) -> None:
-        """Tell what is due."""
+        """Send the notices that are due."""
         waiting: dict[str, list[Notice]] = {}
         for row in self._notices.pending():
             waiting.setdefault(row.subscription, []).append(row)

@@ -1,4 +1,4 @@
-"""Notices by a POST to an address of the web, which a file on this machine holds: it is a secret."""
+"""Sends notices by POST to a web address, which is kept in a file on this machine because it is a secret."""
 
 import http.client
 import json
@@ -12,11 +12,11 @@ from pliant.model.notice import Notice
 
 SECONDS = 15
 MOST = 100
-"""Notices in one request; the others are counted."""
+"""Most notices in one request; `more` counts the others."""
 
 
 def deliver(place: str, rows: Sequence[Notice]) -> None:
-    """One request. Raises OSError, which does not name the address."""
+    """Send one request. Raises OSError, which does not name the address."""
     url = _url(place)
     path = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
     body = {

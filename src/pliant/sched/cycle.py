@@ -1,6 +1,6 @@
 """One cycle: the actions in their order, then the plan that follows from what they changed.
 
-Actions that take from others serve all that waits in fair order; what they may take is their policy's to say.
+Actions that take from others serve the blocked jobs in fair order; a policy decides what each may take.
 """
 
 import gc
@@ -48,9 +48,9 @@ TAKING: dict[str, PolicyFor] = {
 
 
 def decide(world: World, now: int, settings: Settings) -> Plan:
-    """What to do about this world at this instant (ms since the epoch). The world is left as it was found.
+    """The plan for this world at this instant (ms since the epoch). The world is left as it was found.
 
-    A function: the same world, instant and settings give the same plan, whatever the hash seed.
+    The same world, instant and settings give the same plan, for every hash seed.
     """
     with unswept():
         return _decided(world, now, settings)
@@ -58,7 +58,7 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
 
 @contextmanager
 def unswept() -> Iterator[None]:
-    """No search for garbage meanwhile: it would walk the whole world for what goes with the cycle anyway."""
+    """Turns garbage collection off: it would scan the whole world for objects that the cycle drops anyway."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +104,7 @@ def _act(cycle: Cycle, reserving: Reserving, name: str) -> None:
 
 
 def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor) -> None:
-    """Let every blocked workload take from others, in fair order; it then asks for what follows."""
+    """Let every blocked workload take from others, in fair order; then it asks for its next chunk."""
     world = cycle.world
     for choice in cycle.turns():
         pool = choice[1]
@@ -144,7 +144,7 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
 
 
 def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:
-    """What failed in this choice and is still wanted, if the action may do anything for it."""
+    """The chunks that failed in this choice and are still wanted, if the action has a policy for them."""
     for parts in cycle.failures.get(choice, {}).values():
         if len(parts) > 1:
             parts[:] = [list({it.workload.id: it for it in chain.from_iterable(parts)}.values())]
@@ -154,7 +154,7 @@ def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator
 
 
 def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
-    """Place a chunk by taking from others; the decisions about them are recorded."""
+    """Place a chunk by taking from others, and record the decisions; False if nothing was taken."""
     if not policy.within_reach():
         return False
     world, mark = cycle.world, cycle.world.checkpoint()
@@ -169,7 +169,7 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
     fit.tidy(world, policy.nodes, policy.chunk, policy.node_pool)
     if policy.resettles:
         cycle.resettle(attempt.units, policy.pool, prices.rank)
-        if policy.in_turn and not policy.holds():  # with victims in their places again it is another outcome
+        if policy.in_turn and not policy.holds():  # resettled victims change the outcome
             world.undo(mark)
             return False
     if attempt.heaps:
@@ -205,10 +205,10 @@ def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
 
 
 def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
-    """The decisions for history: those of workloads for which they came to nothing are left out.
+    """The decisions for history, without those that cancel out.
 
-    So is what a workload that had nothing before was given and lost again; unless something was taken from
-    others in between, whose reasons count what it held then.
+    Those of a workload cancel out if its claims are as before, and up to its eviction if it got its place in
+    this cycle. They stay if another workload lost GPUs in between: its reason counts what the first one held.
     """
     last: dict[str, int] = {}
     for at, decision in enumerate(cycle.decisions):

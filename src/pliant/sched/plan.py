@@ -30,9 +30,7 @@ class Decision:
     """One change of claims; never changed. `gpu` values are the workload's milli-GPUs before and after it."""
 
     verb: Verb
-    action: (
-        str  # the action that took it: allocate, shrink, consolidate, reclaim, preempt, stale, hasten, grow
-    )
+    action: str  # allocate, shrink, consolidate, reclaim, preempt, stale, hasten, grow, release or vacate
     workload: str
     tasks: tuple[str, ...]
     gpu_before: int
@@ -55,7 +53,7 @@ class Decision:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What records of what was decided hold of it."""
+        """The fields that records of a plan keep of it."""
         head = self.verb, self.action, self.workload, self.tasks
         return (*head, self.gpu_before, self.gpu_after, self.reason, self.beneficiary)
 
@@ -79,7 +77,7 @@ class StartIntent:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What records of what was decided hold of it."""
+        """The fields that records of a plan keep of it."""
         return self.attempt, self.placement, self.decision
 
 
@@ -98,12 +96,12 @@ class StopIntent:
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What records of what was decided hold of it."""
+        """The fields that records of a plan keep of it."""
         return self.attempt, self.reason, self.decision
 
 
 class ResizeIntent(NamedTuple):
-    """A task that can change live should come to this placement."""
+    """A live attempt should change to this placement."""
 
     attempt: AttemptId
     placement: Placement
@@ -111,11 +109,11 @@ class ResizeIntent(NamedTuple):
 
 
 class QueueStanding(NamedTuple):
-    """What one queue deserved of one pool when this was decided; milli-GPUs."""
+    """What one queue deserved of one pool in this cycle; milli-GPUs."""
 
     queue: str  # key in the queue tree
     pool: str
-    quota: int  # derived ones worked out; -1: unlimited
+    quota: int  # calculated if derived; -1: unlimited
     fair_share: int
 
 
@@ -137,7 +135,7 @@ class Protection(NamedTuple):
 
     @property
     def least(self) -> Guarantee:
-        """Within this no other workload may evict one of them."""
+        """The shorter of both: within it no other workload may evict one of them."""
         return min(self.preemption, self.reclaim or self.preemption, key=lambda it: it.runtime)
 
 
@@ -156,5 +154,5 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """True if it changes nothing; verdicts may still stand in it."""
+        """True if it changes nothing; it may still have verdicts."""
         return not (self.decisions or self.tasks or self.starts or self.stops or self.resizes)

@@ -1,4 +1,4 @@
-"""Why workloads wait, as one cycle tells it: columns, and what differs from those of an earlier cycle."""
+"""The verdicts of one cycle, why workloads wait: as columns, with the differences from an earlier cycle."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -21,13 +21,13 @@ class Verdict(NamedTuple):
 
 
 Kept = tuple[int, int, int]
-"""A part of one order that is in another one: where it begins in that one, where in this one, its length."""
+"""(begin in the old order, begin in the new order, length) of a part that both orders have."""
 
 GAP = 1 << 32
-"""Between the keys of neighbours: so often something may come between them before all keys are made again."""
+"""The distance of neighbouring keys. Insertions divide it; when it is used up, all keys are made again."""
 
 EDITS = 8
-"""Places at which two orders may differ before what is between the first and the last counts as another."""
+"""At most so many differences of two orders are examined; the rest up to their common end counts as new."""
 
 
 _column = partial(array, "q")
@@ -37,23 +37,23 @@ _column = partial(array, "q")
 class Verdicts:
     """Verdicts in the order in which the cycle looked at the workloads; never changed once they are made.
 
-    Thousands of workloads wait for a few reasons, and each cycle tells them of all: so they are columns, made
-    and compared without a loop over each. A run are neighbours with one reason. Of those that `follow` others
-    only what differs is looked at; all of such a chain share one index.
+    In each cycle thousands of workloads wait for a few reasons: columns are made and compared without a loop
+    over each workload. A run is a sequence of neighbours with one reason. follow() looks only at what differs
+    from earlier verdicts; all verdicts of such a chain share one index.
     """
 
     workloads: tuple[str, ...] = ()  # ids, each once
     reasons: tuple[Reason, ...] = ()  # each object once, in the order in which they come first
     which: "array[int]" = field(default_factory=_column)  # of each run: the place of its reason, from 0
     ends: "array[int]" = field(default_factory=_column)  # of each run: the place after it
-    kept: tuple[Kept, ...] = field(default=(), compare=False)  # what was in those which it follows
+    kept: tuple[Kept, ...] = field(default=(), compare=False)  # what it shares with those it follows
     _places: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     _index: "_Index | None" = field(default=None, init=False, repr=False, compare=False)
     _keys: list[int] = field(default_factory=list, init=False, repr=False, compare=False)  # rise; by place
 
     @classmethod
     def of_each(cls, workloads: Sequence[str], reasons: Sequence[Reason]) -> "Verdicts":
-        """From the reason of each; those that wait for the same share one object."""
+        """From the reason of each workload; workloads that wait for the same share one object."""
         if not reasons:
             return cls()
         last = [*map(is_not, reasons, islice(reasons, 1, None)), True]  # of its run
@@ -77,17 +77,17 @@ class Verdicts:
         return Verdict(self.workloads[place - 1], self._reason_at(place), place)
 
     def of(self, workload: str) -> Verdict | None:
-        """That of one workload; None if it lacks nothing."""
+        """The verdict of one workload; None if it lacks nothing."""
         place = self.position(workload)
         return Verdict(workload, self._reason_at(place), place) if place is not None else None
 
     def reason(self, workload: str) -> Reason | None:
-        """That of one workload; None if it lacks nothing."""
+        """The reason of one workload; None if it lacks nothing."""
         place = self.position(workload)
         return self._reason_at(place) if place is not None else None
 
     def position(self, workload: str) -> int | None:
-        """From 1; None if it lacks nothing. For any thread."""
+        """The position of a workload, from 1; None if it lacks nothing. For any thread."""
         if self._index is None:
             return self.places.get(workload)
         return self._index.position(workload, self.workloads, self._keys)
@@ -97,20 +97,20 @@ class Verdicts:
 
     @property
     def places(self) -> dict[str, int]:
-        """Positions by workload, in order; not to be changed."""
+        """Workload -> position, in order; read-only."""
         if self._places is None:
             self._places = dict(zip(self.workloads, count(1), strict=False))
         return self._places
 
     def without(self, gone: Collection[str]) -> "Verdicts":
-        """Those of all but these workloads."""
+        """The verdicts without these workloads."""
         if not gone or set(gone).isdisjoint(self.workloads):
             return self
         kept = [it for it in self if it.workload not in gone]
         return Verdicts.of_each([it.workload for it in kept], [it.reason for it in kept])
 
     def follow(self, before: "Verdicts") -> "Verdicts":
-        """The same, as a change of those before: their index becomes that of these."""
+        """These verdicts as a change of earlier ones, whose index they take over."""
         index = before._index
         if index is None:
             index, before = _Index(), Verdicts()
@@ -121,7 +121,7 @@ class Verdicts:
         return found
 
     def recoded(self, before: "Verdicts") -> Iterator[tuple[str, Reason]]:
-        """Workloads whose code is not the one that they had in those which it follows, with their reasons."""
+        """(workload, reason) of those whose code is not the one that they had in the verdicts it follows."""
         had: dict[str, str] = {}
         end = 0
         for since, _, length in (*self.kept, (len(before), 0, 0)):
@@ -144,7 +144,7 @@ class Verdicts:
                             yield workload, reason
 
     def lost(self, before: "Verdicts") -> set[str]:
-        """Workloads that had a verdict in those which it follows, and have none now."""
+        """Workloads that had a verdict in those that it follows, and have none now."""
         old, new = between(self.kept, before.workloads, self.workloads)
         return {workload for part in old for workload in part}.difference(*new)
 
@@ -160,22 +160,22 @@ class Verdicts:
             begin = until
 
     def _codes(self, begin: int, end: int) -> tuple[list[str], list[int]]:
-        """The codes of the runs in that part of the order, and where in it all but the last one end."""
+        """(the codes of the runs in that part of the order, where in it all runs but the last end)."""
         runs = slice(bisect_right(self.ends, begin), bisect_left(self.ends, end) + 1)
         codes = [reason.code for reason in self.reasons]
         return list(map(codes.__getitem__, self.which[runs])), [it - begin for it in self.ends[runs][:-1]]
 
 
 class _Index:
-    """Where the workloads of a chain of verdicts are: a key for each that rises with its place."""
+    """The places of workloads in a chain of verdicts: each has a key that rises with its place."""
 
     def __init__(self) -> None:
         self._key: dict[str, int] = {}
         self._newest: list[int] | None = None  # keys of the newest verdicts; None: it is being changed
 
     def change(self, before: Verdicts, now: Verdicts) -> list[int]:
-        """Let it be about the next ones; their keys."""
-        self._newest = None  # a look-up in older ones goes through their order meanwhile
+        """Change the index to the next verdicts and return their keys."""
+        self._newest = None  # meanwhile a look-up in older verdicts scans their order
         old, new = between(now.kept, before.workloads, now.workloads)
         for workload in [workload for part in old for workload in part]:
             del self._key[workload]
@@ -201,13 +201,13 @@ class _Index:
             at = bisect_left(keys, key)
             if at < len(order) and order[at] == workload:
                 return at + 1
-        if self._newest is keys:  # it was so when it was looked up, too
+        if self._newest is keys:  # these were the newest during the look-up, too
             return None
         return order.index(workload) + 1 if workload in order else None
 
 
 def shared(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Kept, ...]:
-    """The parts of one order that are in the other, where they differ at few places; in their order."""
+    """The parts that two orders share, in order; for orders that differ at few places."""
     at = place = alike(old, new, 0, 0)
     found = [(0, 0, at)]
     most = min(len(old), len(new)) - at
@@ -223,7 +223,7 @@ def shared(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Kept, ...]:
             break
         gone = old.index(new[place], at, end) - at if new[place] in old[at:end] else far
         come = new.index(old[at], place, until) - place if old[at] in new[place:until] else far
-        if gone == come == far:  # one in the place of another
+        if gone == come == far:  # one replaces another
             gone, come = 1, 1
         elif gone <= come:
             come = 0
@@ -238,7 +238,7 @@ def shared(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Kept, ...]:
 
 
 def alike(old: tuple[str, ...], new: tuple[str, ...], at: int, place: int) -> int:
-    """How many are the same from there on."""
+    """How many entries are the same from `at` in the old order and `place` in the new one."""
     length, most = 0, min(len(old) - at, len(new) - place)
     while length < most and old[at + length] == new[place + length]:
         size = most - length
@@ -251,7 +251,7 @@ def alike(old: tuple[str, ...], new: tuple[str, ...], at: int, place: int) -> in
 def between(
     kept: tuple[Kept, ...], old: tuple[str, ...], new: tuple[str, ...]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """What is in one order before, between and behind the kept parts, and what is there in the other."""
+    """The parts of both orders before, between and after the kept parts."""
     ends = [(0, 0), *((at + length, place + length) for at, place, length in kept)]
     begins = [*((at, place) for at, place, _ in kept), (len(old), len(new))]
     gaps = [(*end, *begin) for end, begin in zip(ends, begins, strict=True)]

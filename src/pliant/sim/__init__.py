@@ -1,1 +1,1 @@
-"""The simulator: the core that decides for real, fed from a trace under a clock of its own."""
+"""The simulator: runs the scheduler's own core on a trace, with a virtual clock."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pliant.compiled  # noqa: F401 - before all that imports the core
+import pliant.compiled  # noqa: F401 - before anything that imports the core
 from pliant import __version__
 from pliant.sim.facts import facts_of
 from pliant.sim.lines import TraceError
@@ -27,10 +27,10 @@ from pliant.store.codec import FORMAT
 
 WRONG_INPUT = 2
 TOLD_EVERY, TOLD_ELSEWHERE = 0.5, 30.0
-"""Seconds between two words on how far it is: on a terminal, and elsewhere."""
+"""Seconds between two progress lines: on a terminal, and elsewhere."""
 
 KEEP_EVERY = 20.0
-"""Seconds after which what an interrupted run needs to go on is written again."""
+"""Seconds between two writes of the state from which an interrupted run continues."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     if results is not None and (saved := results.interrupted()) is not None:
         simulation.resume(saved)
     gc.collect()
-    gc.freeze()  # the trace stays: looking through it for garbage again and again is a tenth of a run
+    gc.freeze()  # the trace stays alive: scanning it for garbage takes a tenth of a run
     tell = _counting("jobs") if given.progress else lambda done, of, more="": None
     kept = time.monotonic()
 
@@ -112,7 +112,7 @@ def _compare(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _digest(path: Path | None) -> str:
-    """Of all that a file, or the files of a folder, say."""
+    """A hash of a file, or of all files in a folder; "" for None."""
     if path is None:
         return ""
     found = hashlib.sha256()
@@ -123,7 +123,7 @@ def _digest(path: Path | None) -> str:
 
 
 def _counting(what: str) -> Callable[..., None]:
-    """Tells how far it is: on a terminal on one line that changes, elsewhere a line now and then."""
+    """A function that reports progress: on a terminal on one changing line, elsewhere on a new line each."""
     line = sys.stderr.isatty()
     every = TOLD_EVERY if line else TOLD_ELSEWHERE
     due = time.monotonic() + every

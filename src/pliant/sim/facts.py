@@ -1,4 +1,4 @@
-"""The few figures of a result that people compare, with their names and units."""
+"""The figures of a result that users compare, with their names and units."""
 
 from typing import Any
 

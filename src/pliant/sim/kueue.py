@@ -16,15 +16,15 @@ COLUMNS = (
 )  # fmt: skip
 
 SHARED = ("cohorts", "queues_per_cohort", "nominal_quota", "borrowing_limit")
-"""Columns that are of a configuration and not of a class."""
+"""Columns whose values belong to the configuration, not to a class."""
 
 
 def read(path: Path, config: str = "") -> Trace:
-    """A cohort is a department with the quotas of its queues, a queue a project; one unit is one GPU.
+    """Read a cohort as a department with the quotas of its queues, a queue as a project, one unit as one GPU.
 
-    Each cohort's quota is one node that it alone may use, for the units of the test have no place: what its
-    quota has room for must not wait for others to be moved aside. The classes of a queue come in turn, at
-    their own intervals.
+    Each cohort has one node of the size of its quota, which it alone may use: the test's units have no place,
+    so a workload within the quota must not wait for others to be moved. Each class of a queue arrives at its
+    own interval.
     """
     wrong = Complaints()
     numbers = [it for it in COLUMNS if it not in ("config", "class")]
@@ -59,7 +59,7 @@ def read(path: Path, config: str = "") -> Trace:
 
 
 def _check(line: Line, row: Mapping[str, int], before: Mapping[str, Mapping[str, int]]) -> None:
-    """Raise TraceError for what does not go with the other classes of its configuration."""
+    """Raise TraceError for a row that contradicts the other classes of its configuration."""
     if line.word("class") in before:
         raise line.error(f"class {line.word('class')} of configuration {line.word('config')} is there twice")
     first = next(iter(before.values()), row)

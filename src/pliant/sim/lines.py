@@ -1,4 +1,4 @@
-"""Lines of CSV files whose values complain about themselves: every complaint names the file and the line."""
+"""Reads the lines of CSV files; every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 MOST = 20
-"""Complaints that are told at once."""
+"""The most errors reported at once."""
 
 
 class TraceError(Exception):
@@ -19,13 +19,13 @@ class TraceError(Exception):
 
 
 class Line:
-    """One line of a file, whose values complain about themselves."""
+    """One line of a file. Methods that read a value raise TraceError if it is not valid."""
 
     def __init__(self, path: Path, number: int, values: Mapping[str, str]) -> None:
         self.path, self.number, self.values = path, number, values
 
     def __contains__(self, column: str) -> bool:
-        """True if it has such a column and something in it."""
+        """True if the line has this column and it is not empty."""
         return bool(self.values.get(column, "").strip())
 
     def word(self, column: str) -> str:
@@ -35,14 +35,14 @@ class Line:
         return text
 
     def thousandths(self, column: str, most: int = 2**53) -> int:
-        """A number with three decimals at most, times 1000."""
+        """A number with at most three decimals, times 1000."""
         text = self.word(column)
         try:
             number = Decimal(text)
         except InvalidOperation:
             raise self.error(f"{column} is {text!r}, not a number") from None
         if number.is_finite():
-            self._within(column, text, number, Decimal(most) / 1000)  # before it is worked out digit by digit
+            self._within(column, text, number, Decimal(most) / 1000)  # before all its digits are computed
             number *= 1000
         if not number.is_finite() or number != number.to_integral_value():
             raise self.error(f"{column} is {text}; at most three decimals are possible")
@@ -55,7 +55,7 @@ class Line:
             raise self.error(f"{column} is {text}; at most {most} is possible")
 
     def yes(self, column: str) -> bool:
-        """yes or no; empty, or without the column: no."""
+        """True for "yes"; False for "no", an empty value or no such column."""
         text = self.values.get(column, "").strip()
         if text not in ("", "yes", "no"):
             raise self.error(f"{column} is {text!r}, not yes or no")
@@ -102,14 +102,14 @@ def read_lines(path: Path, required: tuple[str, ...]) -> Iterator[Line]:
 
 
 class Complaints:
-    """Gathers what is wrong with the lines of one trace, so that all of it is told at once."""
+    """Collects the errors in the lines of one trace, to report them together."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
 
     @contextmanager
     def about(self) -> Iterator[None]:
-        """What is wrong with one line does not keep the next from being read."""
+        """Collect a TraceError of the block, so that the next line is read too."""
         try:
             yield
         except TraceError as error:
@@ -119,7 +119,7 @@ class Complaints:
         return bool(self._found)
 
     def tell(self) -> None:
-        """Raise TraceError if anything is wrong."""
+        """Raise TraceError if there were errors."""
         if self._found:
             more = len(self._found) - MOST
             rest = [f"{more} more lines are wrong"] if more > 0 else []

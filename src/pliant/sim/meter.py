@@ -1,4 +1,4 @@
-"""What a simulation measures, in whole numbers: sums over time, of jobs and of decisions."""
+"""The measurements of a simulation, in integers: sums over time, over jobs and over decisions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,34 +9,34 @@ from pliant.sched.plan import Decision, Plan, Verb
 from pliant.sched.world.state import World
 
 WINDOW = 3_600_000
-"""Ms over which a project's entitlement and what it had are added up for one value of Jain's index."""
+"""Ms of one window. One value of Jain's index compares the projects' entitlement and use in it."""
 
 SAMPLES = 400
-"""So many instants are kept for the plots, at most; when there are more every other one goes."""
+"""The most samples kept for the plots; beyond that every other one is dropped."""
 
 TAKING = ("shrink", "consolidate", "reclaim", "preempt")
 
 
 @dataclass(slots=True)
 class Usage:
-    """Of one project. GPU times are milli-GPU-ms."""
+    """The use of one project. GPU times are in milli-GPU-ms."""
 
     quota: int = 0  # milli-GPUs; -1: unlimited
     fair: int = 0  # milli-GPUs, by the last plan
-    asked: int = 0  # milli-GPUs of its jobs that are there
+    asked: int = 0  # milli-GPUs requested by its jobs that have not ended, without background jobs
     holds: int = 0  # milli-GPUs
-    had: int = 0  # sum
-    entitled: int = 0  # sum of the lesser of demand and fair share
+    had: int = 0  # sum of `holds` over time
+    entitled: int = 0  # sum over time of the lesser of demand and fair share
     window_had: int = 0
     window_entitled: int = 0
     below: int = 0  # ms below the lesser of demand and quota while another was above its quota
-    since: int = -1  # ms; since when that holds; -1: it does not
-    given_back: list[int] = field(default_factory=list)  # ms that each such time lasted
+    since: int = -1  # ms since when it is so below; -1: it is not
+    given_back: list[int] = field(default_factory=list)  # ms that each such period lasted
 
 
 @dataclass(slots=True)
 class Waited:
-    """Of one job that was submitted."""
+    """One submitted job."""
 
     project: str
     gpus: int  # milli-GPUs
@@ -52,9 +52,9 @@ class Sample:
     at: int
     capacity: int
     allocated: int
-    asked: int  # by the jobs that are there
-    broken: int  # idle on nodes of which a part is in use
-    stranded: int  # idle on nodes without the cores or the memory that work asks for per GPU
+    asked: int  # by the jobs that have not ended
+    broken: int  # idle on partly used nodes
+    stranded: int  # idle on nodes that lack the cores or memory that workloads request per GPU
     waiting: int  # jobs
 
 
@@ -66,13 +66,13 @@ class Meter:
     allocated: int = 0
     capacity_time: int = 0  # milli-GPU-ms
     allocated_time: int = 0
-    asked_time: int = 0  # of demand, at most the capacity
-    lost_time: int = 0  # work that was done and not saved when an attempt was stopped
+    asked_time: int = 0  # demand, at most the capacity
+    lost_time: int = 0  # work of stopped attempts that was not saved, and restarts
     usages: dict[str, Usage] = field(default_factory=dict)
     jobs: dict[str, Waited] = field(default_factory=dict)
-    over: int = 0  # of the jobs, those that ended
+    over: int = 0  # number of jobs that ended
     verbs: dict[str, int] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)  # action and verb -> milli-GPUs that were taken
+    taken: dict[str, int] = field(default_factory=dict)  # "action verb" -> milli-GPUs taken
     jain: list[tuple[int, int]] = field(default_factory=list)  # (ms, index in millionths) of each window
     samples: list[Sample] = field(default_factory=list)
     every: int = 1000  # ms between two samples
@@ -80,12 +80,12 @@ class Meter:
     window_ends: int = 0
 
     def elapse(self, world: World, until: int) -> None:
-        """Time passes in which nothing changes."""
+        """Add up the time to `until`, in which nothing changes."""
         while self.window_ends <= until:
             self._add(self.window_ends - self.now)
             self._close_window()
         self._add(until - self.now)
-        while self.next_sample <= until:  # at instants that do not depend on what happens when
+        while self.next_sample <= until:  # at instants independent of the events
             self._sample(world, self.next_sample)
             if len(self.samples) > SAMPLES:
                 self.samples, self.every = self.samples[::2], 2 * self.every
@@ -108,7 +108,7 @@ class Meter:
                 it.below += span
 
     def _close_window(self) -> None:
-        """Jain's index over what projects had of what they were entitled to: (sum x)^2 / (n * sum x^2)."""
+        """Jain's index (sum x)^2 / (n * sum x^2) of each project's use divided by entitlement, at most 1."""
         parts = [
             min(GPU, it.window_had * GPU // it.window_entitled)
             for it in self.usages.values()
@@ -123,7 +123,7 @@ class Meter:
         self.window_ends += WINDOW
 
     def look(self, world: World, plan: Plan) -> None:
-        """Once a cycle has changed something."""
+        """Read capacity, use and shares after cycles have changed them."""
         self.capacity = sum(size.gpu for size in world.capacity.values())
         for project, it in self.usages.items():
             it.holds = sum(world.claimed(project, pool).gpu for pool in world.capacity)

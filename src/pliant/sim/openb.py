@@ -1,4 +1,4 @@
-"""Nodes and pods as CSV in the columns of the openb trace, plain or .gz: docs/reference/simulator.md."""
+"""Reads nodes and pods in the CSV columns of the openb trace, plain or .gz: docs/reference/simulator.md."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from pliant.sim.room import Room
 
 MIB = 2**20
 CARD = 16 * 2**30
-"""Bytes of every GPU: the trace does not tell; shares are asked for in thousandths, so it does not matter."""
+"""Bytes of every GPU. The trace has none; fractions are requested in thousandths, so it does not matter."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -23,11 +23,11 @@ class Pod:
     """One line of the list of pods."""
 
     request: Request
-    models: tuple[str, ...]  # that it may use, sorted; empty: any
+    models: tuple[str, ...]  # GPU models that it may use, sorted; empty: any
 
 
 def read_nodes(path: Path) -> list[Node]:
-    """Nodes with their model as node type."""
+    """The nodes, with the GPU model as node type. Raises TraceError."""
     found: dict[str, tuple[int, Node]] = {}
     wrong = Complaints()
     for line in read_lines(path, NODE_COLUMNS):
@@ -55,7 +55,7 @@ def _node(line: Line, found: dict[str, tuple[int, Node]]) -> None:
 
 
 def read_pods(path: Path, nodes: list[Node]) -> list[Pod]:
-    """Pods in the order of the file, which is that of their arrival."""
+    """The pods in the order of the file, which is the order of their arrival. Raises TraceError."""
     room, wrong = Room(nodes), Complaints()
     found: list[Pod] = []
     before = -1
@@ -70,7 +70,7 @@ def read_pods(path: Path, nodes: list[Node]) -> list[Pod]:
 
 
 def _after(line: Line, before: int) -> int:
-    """The place of a pod in the order, where that is said."""
+    """The pod's `pos`; `before` without such a column. Raises TraceError if it does not grow."""
     if "pos" not in line.values:
         return before
     now = line.whole("pos")
@@ -95,7 +95,7 @@ def pod_of(line: Line, room: Room) -> Pod:
 
 
 def workload_of(pod: Pod, serial: int, project: str, now: int) -> Workload:
-    """As somebody would submit it."""
+    """The workload that a user would submit for this pod."""
     name = f"pod-{serial}"
     affinity = None
     if len(pod.models) > 1:

@@ -1,4 +1,4 @@
-"""How much of a cluster gets allocated when pods arrive one by one and none ends."""
+"""Measures how much of a cluster is allocated when pods arrive one by one and none ends."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ BETWEEN = 1000
 """Virtual ms between two arrivals."""
 
 MOVES_WINDOW = 1000 * BETWEEN
-"""Ms in which so many moves are allowed as are asked for."""
+"""Virtual ms of 1,000 arrivals, in which `moves` moves are allowed."""
 
 NEAR = 999
-"""A point counts as reached when this many thousandths of it have arrived: generated lists end just short."""
+"""Thousandths of a point (100 or 130 %) that count as reached: generated lists end just below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Shares in per cent of all GPUs."""
+    """The result; `arrived` and `allocated` are in percent of all GPUs."""
 
     nodes: int
     gpus: int
     pods: int
     placed: int
-    before_first_drop: int  # pods, all of them placed
-    moves: int  # of pods that were placed before
+    before_first_drop: int  # number of pods placed before the first that was not
+    moves: int  # of pods placed earlier
     arrived: float
     allocated: float
-    allocated_at_100: float | None  # None: so much never arrived
+    allocated_at_100: float | None  # when 100 % had arrived; None: less arrived
     allocated_at_130: float | None
     mean_decision_ms: float
     longest_decision_ms: float
@@ -54,10 +54,10 @@ def pack(
     tell: Callable[[int, int], None] | None = None,
     moves: int = 0,
 ) -> Packing:
-    """One decision for each pod that arrives; one for which there is no place at once goes away.
+    """Decide once for each arriving pod, and drop a pod that finds no place at once.
 
-    Of any 1,000 arrivals at most so many `moves` are made, by the scheduler's own consolidation within its
-    own budget of disruptions. `tell(done, total)` hears of the progress.
+    In any 1,000 arrivals the scheduler's own consolidation makes at most `moves` moves, within its own budget
+    of disruptions. Calls `tell(done, total)` after each pod.
     """
     world, settings = _empty(nodes), Settings(consolidation_victims=0)
     if moves:
@@ -84,7 +84,7 @@ def pack(
         arrived += pod.request.gpu
         moved += sum(1 for decision in plan.decisions if decision.verb is Verb.MOVE)
         if _carried_out(world, plan, now):
-            _carried_out(world, decided(), now)  # what moved starts again, and who waited for its place
+            _carried_out(world, decided(), now)  # moved pods and the pod that waited for them start
         if world.tasks[task.key].claims is not None:
             allocated += pod.request.gpu
             placed += 1
@@ -117,7 +117,7 @@ def _empty(nodes: Sequence[Node]) -> World:
 
 
 def _carried_out(world: World, plan: Plan, now: int) -> bool:
-    """Let everything that was ordered run, and what was stopped end at once; whether anything was stopped."""
+    """Let ordered tasks run and stopped ones end at once. True if any task was stopped."""
     for row in plan.tasks:
         if row.phase is TaskPhase.ORDERED:
             world.put(replace(row, phase=TaskPhase.RUNNING, started=now))

@@ -1,4 +1,4 @@
-"""The report as one HTML page with its plots in it: no script, nothing that is loaded."""
+"""The report as one HTML page that contains its plots and loads nothing: no script."""
 
 from collections.abc import Sequence
 from html import escape
@@ -60,7 +60,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _plot(lines: Sequence[Line], unit: str) -> str:
-    """Lines over days from the beginning, from zero up."""
+    """A plot of lines over the days since the start; the y axis begins at 0."""
     points = [point for _, some in lines for point in some]
     if not points:
         return "<p>There is nothing to show.</p>"

@@ -1,4 +1,4 @@
-"""Microsoft's Philly trace in the columns of its public extracts: jobs of virtual clusters."""
+"""Reads Microsoft's Philly trace in the columns of its public extracts: jobs of virtual clusters."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +12,13 @@ from pliant.sim.trace import Job, Setup, Trace, department, machine, owner
 COLUMNS = ("timestamp", "num_gpus", "gpu_time", "cluster")
 NODE_COLUMNS = ("vc", "node num")
 EACH = 8
-"""GPUs of a node, where its list does not say."""
+"""GPUs per node: the list of nodes does not give them."""
 
 
 def read(jobs_file: Path, nodes_file: Path) -> Trace:
-    """Each virtual cluster is a project with its own nodes as quota; one that has none has no quota.
+    """Read each virtual cluster as a project with its own nodes as quota; without nodes the quota is 0.
 
-    A job of more GPUs than a node has is a gang of whole nodes. Jobs may come in any order.
+    A job with more GPUs than a node is a gang of whole nodes. Jobs may be in any order. Raises TraceError.
     """
     wrong = Complaints()
     sizes: dict[str, tuple[int, int]] = {}
@@ -57,7 +57,7 @@ def _instant(line: Line) -> int:
 
 
 def _size(line: Line) -> tuple[int, int]:
-    """(GPUs, ms of its run)."""
+    """(GPUs, run time in ms)."""
     gpus, spent = line.whole("num_gpus", 10_000), line.thousandths("gpu_time")
     if not gpus:
         raise line.error("num_gpus is 0")

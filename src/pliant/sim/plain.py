@@ -1,4 +1,4 @@
-"""The simulator's own form of a trace: a folder with jobs.csv, nodes.csv and projects.csv."""
+"""Reads the simulator's own trace format: a folder with jobs.csv, nodes.csv and projects.csv."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ PREEMPTIBILITY = ("preemptible", "semi-preemptible", "non-preemptible")
 
 
 def read(folder: Path) -> Trace:
-    """All that is wrong with any of the three files is told at once."""
+    """Read the folder. Raises one TraceError with the errors of all three files."""
     wrong = Complaints()
     setup: list[Setup] = []
     nodes: dict[str, int] = {}

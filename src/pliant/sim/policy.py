@@ -1,4 +1,4 @@
-"""What a simulation changes of a trace: the product's settings, quotas, strategies and machines, as TOML."""
+"""A policy file in TOML: changes a trace's settings, quotas, placement strategies and machines."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -35,13 +35,13 @@ _STRATEGIES = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One file, or nothing."""
+    """The content of one policy file; by default no changes."""
 
     path: str = ""
     tables: Mapping[str, Any] | None = None
 
     def over(self, trace: Trace) -> Trace:
-        """The trace with these changes. Raises TraceError."""
+        """The trace with the policy's changes. Raises TraceError."""
         if self.tables is None:
             return trace
         known = ("settings", "projects", "departments", "pools", "nodes")
@@ -113,7 +113,7 @@ class Policy:
         return found
 
     def _more(self, trace: Trace) -> list[Setup]:
-        """Nodes that are added, alike to one that is there; the default pool, where the trace has none."""
+        """The added nodes, copies of one of the trace; and the default pool if the trace has none."""
         rows: list[Setup] = []
         if not any(isinstance(row, NodePool) and row.name == DEFAULT_POOL for row in trace.setup):
             rows.append(replace(NodePool(DEFAULT_POOL, DEFAULT_POOL), **self._strategies(DEFAULT_POOL)))
@@ -155,7 +155,7 @@ class Policy:
 
 
 def read_policy(path: Path | None) -> Policy:
-    """Raises TraceError."""
+    """The policy of a file; None: no changes. Raises TraceError."""
     if path is None:
         return Policy()
     try:

@@ -1,4 +1,4 @@
-"""Which kind of trace something is, by what is in it."""
+"""Detects the kind of a trace by its content, and reads it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ OPENB_TIMES = ("creation_time", "deletion_time")
 
 
 def read(path: Path, nodes: Path | None = None, config: str = "") -> Trace:
-    """Raises TraceError."""
+    """The trace; it warns of each CSV file whose last line has no newline. Raises TraceError."""
     trace = _read(path, nodes, config)
     files = sorted(path.glob("*.csv")) if path.is_dir() else [it for it in (path, nodes) if it is not None]
     unended = [file for file in files if file.suffix == ".csv" and not file.read_bytes().endswith(b"\n")]
@@ -50,7 +50,7 @@ def _needed(path: Path, nodes: Path | None, whose: str, columns: str) -> Path:
 
 
 def _openb(path: Path, nodes_file: Path) -> Trace:
-    """Pods with their times, in one project; a pod without an end never ends."""
+    """Read pods with their times into one project. Raises TraceError."""
     nodes = openb.read_nodes(nodes_file)
     room, wrong = Room(nodes), Complaints()
     found: list[tuple[int, int, openb.Pod, int]] = []

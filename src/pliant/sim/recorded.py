@@ -1,4 +1,4 @@
-"""A server's own record of its cycles as a trace: submissions, and how machines and owners changed."""
+"""Reads a server's record of its cycles as a trace: submissions, and changes of machines and owners."""
 
 import json
 from collections.abc import Mapping
@@ -24,19 +24,19 @@ CODECS: Mapping[str, Codec[Any]] = {kind.__name__: Codec(kind) for kind in (*SET
 
 @dataclass(slots=True)
 class _Seen:
-    """What the record tells of one workload."""
+    """What the record contains about one workload."""
 
-    workload: Workload  # as it was first seen
-    ran: dict[str, int] = field(default_factory=dict)  # task -> ms that its attempts ran, those over
-    # Task -> when its present attempt began to run, and with how many milli-GPUs.
+    workload: Workload  # as first seen
+    ran: dict[str, int] = field(default_factory=dict)  # task -> ms that its ended attempts ran
+    # Task -> (ms when its current attempt began to run, its milli-GPUs).
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
-    did: int = 0  # milli-GPU-ms of all attempts that are over
+    did: int = 0  # milli-GPU-ms of all ended attempts
     over: bool = False  # it completed
-    ends: int | None = None  # ms; its owner deleted or stopped it
+    ends: int | None = None  # ms when its owner deleted or stopped it
 
 
 class Following:
-    """The rows of a record, one cycle after another."""
+    """Follows the rows of a record, one cycle after another, and builds a trace from them."""
 
     def __init__(self) -> None:
         self.began = self.now = 0
@@ -125,9 +125,10 @@ class Following:
 
 
 def read(path: Path) -> Trace:
-    """One file of a record, a debug bundle, or a state folder's whole record. Raises TraceError.
+    """Read one file of a record, a debug bundle, or a state folder's whole record. Raises TraceError.
 
-    What ran when the record begins is submitted then. A job that had not ended when it ends runs on.
+    Workloads that run when the record begins are submitted then. A job that had not ended when the record
+    ends does not end.
     """
     files = (
         sorted((path / "replay").glob("*.jsonl")) or sorted(path.glob("*.jsonl")) if path.is_dir() else [path]

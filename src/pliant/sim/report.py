@@ -1,4 +1,4 @@
-"""What came of a simulation, as one document: the same trace, policy and seed give the same bytes."""
+"""The report of a simulation as one document: the same trace, policy and seed give the same bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def size_of(gpus: int) -> str:
 
 
 def report(trace: Trace, progress: Progress, inputs: Document) -> Document:
-    """Times in seconds, GPUs and GPU-hours with three decimals, shares in per cent."""
+    """Times are in seconds, GPUs and GPU-hours have three decimals, shares are in percent."""
     meter = progress.meter
     jobs = list(meter.jobs.values())
     return {
@@ -84,7 +84,7 @@ def _usage(it: Usage) -> Document:
 
 
 def _waits(jobs: Sequence[Waited]) -> Document:
-    """Of those that started; those that never did are counted."""
+    """Waiting times of the jobs that started, and the number of jobs that never started."""
     times = sorted(job.started - job.submitted for job in jobs if job.started is not None)
     if not times:
         return {

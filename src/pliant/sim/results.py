@@ -1,4 +1,4 @@
-"""The folder of a simulation: its results, or what an interrupted one needs to go on."""
+"""The output folder of a simulation: its results, or the state from which an interrupted run continues."""
 
 import csv
 import hashlib
@@ -18,7 +18,7 @@ RESULT, PAGE = "result.json", "report.html"
 
 
 class Results:
-    """Each file is there as a whole or not at all; result.json comes last."""
+    """Writes each file whole or not at all, result.json last."""
 
     def __init__(self, folder: Path, inputs: dict[str, Any]) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Results:
             raise TraceError(f"{folder}: cannot be made: {error.strerror}") from None
 
     def interrupted(self) -> bytes | None:
-        """What a run of the same inputs has left. Raises TraceError if it was another run."""
+        """The state that a run of the same inputs has kept, or None. Raises TraceError for another run's."""
         path = self.folder / UNFINISHED
         if not path.exists():
             return None
@@ -48,7 +48,7 @@ class Results:
         return saved
 
     def keep(self, saved: bytes) -> None:
-        """First whose run it is and what the rest adds up to, so that nothing else is ever taken for it."""
+        """Write the state after the run's key and a checksum, by which `interrupted` checks it."""
         self._write(UNFINISHED, f"{self._key}\n{hashlib.sha256(saved).hexdigest()}\n".encode() + saved)
 
     def finish(self, found: dict[str, Any], progress: Progress, facts: Sequence[tuple[str, str]]) -> None:
@@ -90,7 +90,7 @@ def _csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Of a folder of results, or its result.json. Raises TraceError."""
+    """The result in a folder of results, or in a result.json. Raises TraceError."""
     file = path / RESULT if path.is_dir() else path
     if path.is_dir() and not file.exists() and (path / UNFINISHED).exists():
         raise TraceError(f"{path}: this run was interrupted: to continue it, run it again with --out {path}")
@@ -106,7 +106,7 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def first_difference(one: Path, other: Path) -> dict[str, Any] | None:
-    """The first decision that differs; None if none does, or where the decisions are not there."""
+    """The first decision that differs; None if none differs or a decisions.csv is missing."""
     lists = []
     for path in (one, other):
         file = (path if path.is_dir() else path.parent) / "decisions.csv"

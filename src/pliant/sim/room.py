@@ -1,4 +1,4 @@
-"""Whether what a trace asks for could ever run on its nodes."""
+"""Checks whether the requests of a trace could ever run on its nodes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,17 +8,17 @@ from pliant.sim.lines import Line
 
 
 class Room:
-    """The largest that some node could give, and the models that there are."""
+    """The distinct sizes of the nodes, and the GPU models that they have."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         nodes = list(nodes)
         self._sizes = {(len(node.gpus), node.cpu, node.memory) for node in nodes}
         self._models = {gpu.model for node in nodes for gpu in node.gpus}
         self._models |= {value for node in nodes if (value := node.label(NODE_TYPE))}
-        self._fits: set[Request] = set()  # those of which it is known
+        self._fits: set[Request] = set()  # requests known to fit
 
     def check(self, line: Line, request: Request, models: Sequence[str] = ()) -> None:
-        """Raise TraceError if it could run nowhere."""
+        """Raise TraceError if the request could run on no node."""
         if unknown := [model for model in models if model not in self._models]:
             raise line.error(f"no node has a GPU of model {unknown[0]}")
         if request in self._fits:

@@ -1,4 +1,4 @@
-"""What a simulated server has recorded: rows in memory, for what a simulation leaves behind is its report."""
+"""The store of a simulated server: rows in memory, because a simulation leaves only its report."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from pliant.model.workload import Attempt, Workload
 
 
 class Rows:
-    """See control.ports.Store. What has ended is forgotten; there is no history."""
+    """A control.ports.Store that forgets ended attempts and deleted workloads and keeps no history."""
 
     def __init__(self, rows: Iterable[Row] = (), settings: dict[str, str] | None = None) -> None:
         self._rows: dict[tuple[str, Hashable], Row] = {STORED_ROWS.identity(row): row for row in rows}

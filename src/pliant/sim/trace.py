@@ -1,4 +1,4 @@
-"""What a simulation is given: machines, who owns what of them, and what is submitted when."""
+"""The input of a simulation: machines, the owners of quota, and the jobs with their submission times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from pliant.model.workload import Workload
 from pliant.sched.settings import Settings
 
 START = 1_700_000_000_000
-"""Ms since the epoch at which traces begin that tell no time of day."""
+"""Start of traces without absolute times, in ms since the epoch."""
 
 GIB = 2**30
 CARD = 80 * GIB
-"""Bytes of a GPU of which the trace does not say more."""
+"""Bytes of a GPU if the trace does not give its memory."""
 
 Setup = Node | NodePool | Department | Project | Topology
 
@@ -23,15 +23,15 @@ Setup = Node | NodePool | Department | Project | Topology
 class Job:
     """One submission of a trace."""
 
-    workload: Workload  # as it is submitted, at `workload.created`
-    run: int | None  # ms that it runs from its first start, with what it asks for; None: it does not end
-    ends: int | None = None  # ms; it is deleted then, whatever it does; None: it ends by itself
-    work: int | None = None  # milli-GPU-ms of an elastic job, where known; None: `run` with what it asks for
+    workload: Workload  # as submitted, at `workload.created`
+    run: int | None  # ms of its run with the requested GPUs; None: it does not end by itself
+    ends: int | None = None  # ms; deleted at this time in any state; None: never deleted
+    work: int | None = None  # milli-GPU-ms of an elastic job; None: `run` times the request
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that is another from then on, or gone."""
+    """A row that replaces the one before it from `at` on, or that is removed then."""
 
     at: int  # ms
     row: Setup
@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """In the order of time."""
+    """One trace; jobs and changes are sorted by time."""
 
     name: str
     began: int  # ms
@@ -48,8 +48,8 @@ class Trace:
     jobs: Sequence[Job]
     changes: Sequence[Change] = ()
     settings: Settings = field(default_factory=Settings)
-    until: int | None = None  # ms; nothing is known of what came later
-    warnings: Sequence[str] = ()  # what of its files was not read, with file and line
+    until: int | None = None  # ms; the end of what is known
+    warnings: Sequence[str] = ()  # about its files, e.g. lines not read; they name the file
 
 
 def machine(
@@ -60,7 +60,7 @@ def machine(
     model: str = "",
     labels: Sequence[tuple[str, str]] = (),
 ) -> Node:
-    """A virtual node; cores and memory that are not said are more than anything asks for."""
+    """A virtual node; cores and memory that are not given exceed any request."""
     cards = tuple(Gpu(f"{name}/{index}", index, CARD, model) for index in range(gpus))
     named = ((NODE_TYPE, model),) if model else ()
     return Node(
@@ -75,12 +75,12 @@ def machine(
 
 
 def owner(name: str, quota: Quota, department: str = "default", created: int = 0) -> Project:
-    """A project that is known by its name."""
+    """A project whose id is its name."""
     return Project(name, name, ((DEFAULT_POOL, quota),), created, department=department)
 
 
 def department(name: str = "default", quota: Quota | None = None) -> Department:
-    """Without a quota it owns what there is."""
+    """A department; without a quota it deserves what the cluster has."""
     if quota is None:
         return Department(name, name, derived=True)
     return Department(name, name, ((DEFAULT_POOL, quota),))

@@ -1,4 +1,4 @@
-"""config.yaml: what a shared server is told when it starts. An unknown key is an error, not a note."""
+"""config.yaml: the settings that a shared server reads when it starts. An unknown key is an error."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,16 +12,16 @@ from pliant.site.trusted import Wrong, lines_of, unknown
 PLACE = Path("/etc/pliant/config.yaml")
 STRAYS = ("report", "stop")
 LARGEST = 2**16
-"""Characters of the file."""
+"""Most characters of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One that may be set."""
+    """One key of config.yaml."""
 
     name: str
     about: str
-    default: str  # as the file says it
+    default: str  # as written in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ KEYS = (
 
 
 class _Once(yaml.SafeLoader):
-    """Refuses a key that comes twice."""
+    """Refuses a duplicate key."""
 
 
 def _mapping(loader: _Once, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -81,7 +81,7 @@ _Once.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read(path: Path) -> Config:
-    """What the file says; without one the defaults. Raises Wrong, which names the key or the line."""
+    """The settings of the file; the defaults if there is none. Raises Wrong, which names the key or line."""
     if not path.exists() and not path.is_symlink():
         return Config()
     said = keyed(path, [key.name for key in KEYS])
@@ -89,7 +89,7 @@ def read(path: Path) -> Config:
 
 
 def keyed(path: Path, known: Sequence[str], *, rooted: bool = True) -> dict[str, Any]:
-    """The keys of a file and their values, of whatever kind. Raises Wrong, also for an unknown key."""
+    """The keys of a file and their unchecked values. Raises Wrong, also for an unknown key."""
     text = "\n".join(lines_of(path, rooted=rooted))
     if len(text) > LARGEST:
         raise Wrong(f"{path} has more than {LARGEST} characters.")
@@ -150,7 +150,7 @@ def template() -> str:
 
 
 def shown(config: Config) -> Mapping[str, str]:
-    """Keys and values as the file would say them."""
+    """Keys and values as they are written in the file."""
     found: dict[str, str] = {}
     for field in fields(config):
         value = getattr(config, field.name)

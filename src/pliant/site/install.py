@@ -1,5 +1,5 @@
-"""What makes a machine a shared one: an account, folders, programs, configuration and units; done again, it
-changes only what is different.
+"""Turns a machine into a shared one: an account, folders, programs, configuration and units. Repeated, it
+changes only what differs.
 """
 
 import grp
@@ -31,7 +31,7 @@ gpu-common /dev/nvidia-caps/*
 {processor}"""
 
 ENOUGH = 8
-"""Cores of a machine on which whole requests become cores of their own."""
+"""A new machine with at least this many cores gives whole-core requests cores of their own."""
 
 OWN_CORES = """\
 # A job that asks for whole cores has them for itself, and no more: docs/guide/box.md, Processors.
@@ -41,7 +41,7 @@ cpu cores
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is not as it should be, and what makes it so."""
+    """One thing that is not as it should be, and the call that corrects it."""
 
     what: str  # for people
     do: Callable[[], None]
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Where it goes. With another root than / nothing but files is made, as packages need it."""
+    """Where it is installed. With a root other than / only files are made, as packages need it."""
 
     native: Path  # folder of the built programs
     command: Path  # `pliant` of the environment that the units start
@@ -60,7 +60,7 @@ class Installation:
         return self.root == Path("/")
 
     def steps(self) -> Iterator[Step]:
-        """What is still to be done, in order. Raises Wrong for what must not be changed by a program."""
+        """The steps that are still to be done, in order. Raises Wrong for what a program must not change."""
         if self.whole:
             yield from _accounts()
         config = read(ETC / "config.yaml") if self.whole else Config()
@@ -86,7 +86,7 @@ class Installation:
             yield from self._file(UNITS / name, text)
 
     def by_hand(self) -> str:
-        """Lines for a shell that do what the units do."""
+        """Shell commands that do what the units do."""
         config = read(ETC / "config.yaml")
         return (
             f"  install -d -o {ACCOUNT} -m 0700 {config.state}\n"
@@ -113,7 +113,7 @@ class Installation:
             yield Step(f"copy {name} to {path}", lambda: _replace(path, source.read_bytes(), 0o755))
 
     def _file(self, place: Path, text: str, *, kept: bool = False) -> Iterator[Step]:
-        """`kept`: what is there stays as it is, for an administrator may have changed it."""
+        """`kept`: an existing file stays as it is, because an administrator may have changed it."""
         path = self._at(place)
         if path.exists() or path.is_symlink():
             self._trust(path)
@@ -145,7 +145,7 @@ def _accounts() -> Iterator[Step]:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """A new file in the place of the old one: a program that runs keeps what it has."""
+    """Replace a file by a new one: a running program keeps the old one."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -167,7 +167,7 @@ def _run(*words: str) -> None:
 
 
 def own_cores(mounts: str, count: int) -> bool:
-    """Whether a new machine gives whole requests cores of their own: it has enough, and the kernel can."""
+    """True if a new machine gives whole requests cores of their own: it has ENOUGH and can use cpusets."""
     for line in mounts.splitlines() if count >= ENOUGH else ():
         place, (kind, *rest) = line.split()[4], line.partition(" - ")[2].split()
         if kind == "cgroup" and "cpuset" in rest[-1].split(","):
@@ -183,7 +183,7 @@ def starts() -> bool:
 
 
 def start(names: tuple[str, ...]) -> None:
-    """Enable and start units, or restart those whose files are new; jobs live on. Raises Wrong."""
+    """Enable units, and start those that do not run yet; a unit that runs is not restarted. Raises Wrong."""
     _run("systemctl", "daemon-reload")
     for name in names:
         _run("systemctl", "enable", "--now", name)

@@ -1,4 +1,4 @@
-"""What this machine has of what a shared one needs, and what is missing."""
+"""Checks what a shared machine needs: what this one has, and what is missing."""
 
 import os
 import pwd
@@ -116,7 +116,7 @@ def _names() -> Finding:
 
 
 def _environment(prefix: Path) -> Finding:
-    """Where Pliant itself is installed: jobs use it, and the server is started from it."""
+    """The installation of Pliant itself, which jobs use and from which the server is started."""
     what = "installation"
     try:
         demand_rooted(prefix)
@@ -226,7 +226,7 @@ def _homes() -> Finding:
             try:
                 mode = stat.S_IMODE(os.stat(entry.pw_dir).st_mode)
             except OSError:
-                continue  # no home here, or a share that is away
+                continue  # no home here, or a network share that is not mounted
             if mode & 0o007:
                 open_ones.append(entry.pw_dir)
     if open_ones:

@@ -1,4 +1,4 @@
-"""openid.yaml: which OpenID Connect provider may say who people are."""
+"""openid.yaml: the OpenID Connect provider that authenticates people."""
 
 import logging
 import re
@@ -16,16 +16,16 @@ LISTS = ("scopes", "allowed", "roles")
 CLAIMS = ("groups", "email", "uid")
 KEYS = (*NEEDED, *CLAIMS, *LISTS)
 OF_THE_ACCOUNT = ("gid", "supplementaryGroups", "supplementary-groups")
-"""Claims that Run:ai maps too."""
+"""Claims that Run:ai maps; here they are refused."""
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def provider_of(file: str, *, rooted: bool, demanded: bool) -> Provider | None:
-    """The provider of a server that starts. Raises Wrong if it was demanded and cannot be had.
+    """The provider of a server that starts. Raises Wrong if it is `demanded` and the file cannot be used.
 
-    A server that goes on with what the last one was told starts without it rather than not at all.
+    A server that reuses the settings of the last one starts without a provider rather than not at all.
     """
     if file == "none":
         return None
@@ -39,11 +39,11 @@ def provider_of(file: str, *, rooted: bool, demanded: bool) -> Provider | None:
 
 
 def read(path: Path, *, rooted: bool) -> Provider:
-    """What the file says. Raises Wrong, which names the key or the line.
+    """The provider that the file describes. Raises Wrong, which names the key or the line.
 
-    `rooted`: only a file that root alone can change is believed, as on a machine that accounts share.
+    `rooted`: only a file that root alone can change is accepted, as on a machine that accounts share.
     """
-    from pliant.site.config import keyed  # and a reader of YAML, which most servers never need
+    from pliant.site.config import keyed  # it imports YAML, which most servers never need
 
     said = keyed(path, (*KEYS, *OF_THE_ACCOUNT), rooted=rooted)
     for name in OF_THE_ACCOUNT:
@@ -65,7 +65,7 @@ def read(path: Path, *, rooted: bool) -> Provider:
             raise Wrong(f"{path}: {name} is no text. Give one, in quotes if need be.")
     for name in ("issuer", "address"):
         _check_address(path, name, said[name])
-    if not said["secret-file"].startswith("/"):  # what stands there may be the secret itself
+    if not said["secret-file"].startswith("/"):  # the value may be the secret itself
         raise Wrong(f"{path}: secret-file is no absolute path. Write the secret to a file and name that.")
     lists = {name: _list(path, name, said[name]) for name in LISTS if name in said}
     scopes = lists.get("scopes", ("profile",))

@@ -1,4 +1,4 @@
-"""Files that say what a machine does for all: believed only if root alone can change them."""
+"""Reads configuration files; those of a shared machine are accepted only if root alone can change them."""
 
 import os
 import pwd
@@ -13,7 +13,7 @@ class Wrong(ValueError):
 
 
 def lines_of(path: Path, *, rooted: bool = True) -> list[str]:
-    """The lines of a text file of root's; `rooted` False: of root's or one's own. Raises Wrong."""
+    """The lines of a text file of root; `rooted` False: of root or of this account. Raises Wrong."""
     if rooted:
         demand_rooted(path)
     else:
@@ -29,7 +29,7 @@ def lines_of(path: Path, *, rooted: bool = True) -> list[str]:
 def demand_rooted(path: Path) -> None:
     """Raise Wrong unless root alone can change the file and every folder above it.
 
-    A sticky bit is no excuse.
+    A sticky bit makes no difference.
     """
     path = path.absolute()
     for part in (path, *path.parents):
@@ -64,7 +64,7 @@ def _demand_own(path: Path) -> None:
 
 
 def unknown(where: str, key: str, known: Iterable[str]) -> Wrong:
-    """What is said of a key that there is not."""
+    """The error for an unknown key."""
     near = get_close_matches(key, known := list(known), 1)
     hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
     return Wrong(f"{where}: there is no key {key[:60]!r}. {hint}")

@@ -1,4 +1,4 @@
-"""The units by which systemd runs a shared machine's server, its warden and the group of its jobs."""
+"""The systemd units of a shared machine: the server, the warden and the control group of the jobs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -112,16 +112,16 @@ CAPABILITIES = (
     "CAP_SETUID CAP_SETGID CAP_SETPCAP CAP_KILL CAP_SYS_ADMIN CAP_CHOWN CAP_SYS_RESOURCE CAP_AUDIT_WRITE "
     "CAP_SYS_PTRACE CAP_SYS_CHROOT"
 )
-"""What the warden keeps of root's rights; tests run it with these."""
+"""The capabilities that the warden keeps; tests run it with these."""
 
 STARTED = ("pliant-jobs.service", "pliant-warden.service", "pliant.socket", "pliant.service")
-"""In their order."""
+"""The units to start, in this order."""
 
 
 def units(
     *, socket: Path, console: int, state: Path, programs: Path, etc: Path, command: Path, account: str
 ) -> Mapping[str, str]:
-    """Text by name of the file. `console`: the port of the web pages; 0: none."""
+    """Text by file name. `console`: the port of the web pages; 0: none."""
     port = f"# The web console, and nothing else, is reached here.\nListenStream=127.0.0.1:{console}\n"
     return {
         "pliant.socket": SOCKET.format(socket=socket, console=port if console else ""),

@@ -1,4 +1,4 @@
-"""warden.conf as the server reads it: by the rules of the warden itself, so that both say the same."""
+"""Reads warden.conf for the server, by the rules of the warden itself, so that both agree."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

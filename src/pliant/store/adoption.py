@@ -1,4 +1,4 @@
-"""Rows of a store whose database was lost, made again of what its server left where its tasks run."""
+"""Restores the rows of a lost database from what its server left where its tasks run."""
 
 import logging
 from collections import Counter
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 Q = TypeVar("Q", NodePool, Department, Project)
 
 KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (NodePool, Department, Project, Workload)}
-"""What an object shows, in the order in which rows refer to one another."""
+"""The kinds that objects show, in the order in which rows refer to one another."""
 
 DIGITS = 18
-"""Of the number of a queue at most: all are below 2**63."""
+"""Most digits of a queue's number: all such numbers are below 2**63."""
 
 
 def kept(row: Row) -> dict[str, Any]:
-    """What of a row is left on the object that shows it, for an empty store: nothing that its server alone
-    changes in passing, so it is written once and again when somebody changes the row."""
+    """What of a row its object records, for an empty store. Fields that only the server changes in passing
+    are reset, so the record is written once, and again only when somebody changes the row."""
     if isinstance(row, Workload):
         held = row.held if row.held in PASSING and row.held != USER_LIMIT else ""
         row = replace(
@@ -55,18 +55,18 @@ def kept(row: Row) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """New rows, in an order in which they may be put, and what their history begins with."""
+    """New rows, in an order in which they can be put, and the first events of their history."""
 
     rows: Sequence[Row]
     events: Sequence[Event]
 
 
 class Unsound(ValueError):
-    """An object says what cannot be."""
+    """A record is invalid."""
 
 
 class Adoption:
-    """Into the rows of one store, once."""
+    """Adds rows to those of one store; used once."""
 
     def __init__(self, saved: Saved, now: int) -> None:
         self._saved, self._now = saved, now
@@ -78,15 +78,15 @@ class Adoption:
         self._tasks: dict[tuple[str, str], Task] = {row.key: row for row in saved.of(Task)}
         self._classes = {row.name: row for row in saved.of(PriorityClass)}
         self._attempts: list[Attempt] = []
-        self._shown: dict[str, list[tuple[Workload, Remnant]]] = {}  # by id: as objects say, the oldest first
-        self._applied: list[Remnant] = []  # projects that somebody has applied
+        self._shown: dict[str, list[tuple[Workload, Remnant]]] = {}  # by id: as recorded, the oldest first
+        self._applied: list[Remnant] = []  # projects that a user has applied
         self._events: list[Event] = []
         self._portions: Counter[str] = Counter()  # thousandths of each device that tasks have
         for task in self._tasks.values():
             self._hold(task.carries)
 
     def of(self, left: Left) -> Taken:
-        """Raises StoreError for an attempt that cannot be read; an object of that kind is only told."""
+        """The rows to add. Raises StoreError for an unreadable attempt; logs an unreadable object."""
         if left.cluster and not self._clusters:
             self._clusters[left.cluster] = Cluster(left.cluster, created=self._now)
         for kind in KINDS:
@@ -118,7 +118,7 @@ class Adoption:
         self._told(one, lambda: self._keep(one, self._read(one)))
 
     def _told(self, one: Remnant, take: Callable[[], None]) -> None:
-        """If it cannot be taken in, what to do about that."""
+        """Takes in a record; logs a failure with its remedy."""
         try:
             take()
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -152,7 +152,7 @@ class Adoption:
                 self._shown.setdefault(row.id, []).append((row, one))
 
     def _owned(self, one: Remnant, project: str) -> None:
-        """The object may be about the project of that id, which is there."""
+        """Checks that the object may be about the project with that id, and restores an applied project."""
         applied = next((each for each in self._applied if one.allows(each.name)), None)
         if project not in self._projects and applied is not None:
             spec = dict(applied.spec or {})
@@ -166,7 +166,7 @@ class Adoption:
             raise Unsound("it is about another project")
 
     def _waiting(self, row: Workload, one: Remnant) -> None:
-        """Nothing of it is there but its object."""
+        """Takes in a workload of which only its object is left."""
         self._owned(one, row.project)
         self._put(self._begun(row, one.phase))
         words = (
@@ -175,7 +175,7 @@ class Adoption:
         self._events.append(Event(row.id, self._now, "server", EventKind.UPDATED, words))
 
     def _begun(self, row: Workload, phase: str) -> Workload:
-        """As it goes on: what was over or to go does not start again."""
+        """The workload as it continues: one that was over or being deleted does not start again."""
         desired = row.desired
         if phase in (Phase.COMPLETED, Phase.FAILED):
             desired = Desired.STOPPED
@@ -214,7 +214,7 @@ class Adoption:
         self._ordered(Attempt(one.id, place, *when), over=one.over)
 
     def _tenancy(self, one: Stranger, rows: dict[str, Any], format: int) -> Workload:
-        """Its workload, once what that belongs to is there. What an object says is newer."""
+        """Its workload, with its cluster, departments and project. What an object records is newer."""
         if not self._clusters:
             self._clusters[rows["cluster"]] = Cluster(rows["cluster"], created=self._now)
         workload = Codec(Workload).decode(rows["workload"], format)
@@ -237,7 +237,7 @@ class Adoption:
         return workload
 
     def _ordered(self, attempt: Attempt, *, over: bool) -> None:
-        """What has ended holds nothing; its engine tells how it ended."""
+        """Adds the attempt. An ended one holds nothing; its engine reports how it ended."""
         place = Placement(attempt.placement.node) if over else attempt.placement
         identity = attempt.id
         known = self._tasks.get((identity.workload, identity.task)) or Task(
@@ -285,7 +285,7 @@ class Adoption:
         self._tasks |= {task.key: task for task in tasks_of(row)}
 
     def _number(self) -> None:
-        """No two workloads have one place in the order of submission."""
+        """Gives each new workload a serial number of its own."""
         before = {row.id for row in self._saved.of(Workload)}
         last = max((row.serial for row in self._workloads.values() if row.id in before), default=0)
         fresh = (row for row in self._workloads.values() if row.id not in before)
@@ -295,20 +295,20 @@ class Adoption:
 
 
 def _numbered(row: Q) -> Q:
-    """Its id is a number, from which the next one is made."""
+    """Raises Unsound unless the row's id is a number, from which the next id is made."""
     if not (row.id.isascii() and row.id.isdecimal() and len(row.id) <= DIGITS):
         raise Unsound(f"{row.id!r:.40} is no id")
     return row
 
 
 def _free(row: Q, others: Iterable[Q]) -> None:
-    """Neither its id nor its name is another's."""
+    """Raises Unsound if another row has its id or its name."""
     if any(row.id == other.id or row.name == other.name for other in others):
         raise Unsound("another one has its id or its name")
 
 
 def _sound(row: Workload) -> None:
-    """Its task rows can be made."""
+    """Raises Unsound if the workload has more than MOST_TASKS tasks."""
     if sum(max(group.max, group.at_once) for group in row.groups) > MOST_TASKS:
         raise Unsound(f"it has more than {MOST_TASKS} tasks")
 
@@ -319,7 +319,7 @@ def _index(task: str) -> tuple[str, int]:
 
 
 def _place(start: Placement, gpus: Sequence[str]) -> Placement:
-    """Where it is now: what it began with, and what it was given since."""
+    """The current placement: the shares of the start, plus those gained and minus those lost since."""
     first = start.shares[0] if start.shares else Share("")
     more = (replace(first, gpu=gpu) for gpu in gpus if gpu not in start.uuids)
     less = (share for share in start.shares if not gpus or share.gpu in gpus)

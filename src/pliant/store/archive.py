@@ -1,4 +1,4 @@
-"""Backup and restore. A backup is one file of SQLite, whatever the store is on; it goes back into either."""
+"""Backup and restore. A backup is one SQLite file, whatever the store uses, and restores into either."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)  # a file s
 
 
 def backup(link: Link, target: Path) -> None:
-    """A consistent, checked copy of a store that may be in use; whole or not at all. Raises StoreError."""
+    """Makes a consistent, checked copy of a store in use, whole or not at all. Raises StoreError."""
     target = Path(target).absolute()
     if target.exists():
         raise StoreError(f"{target} exists: choose another name")
@@ -39,9 +39,9 @@ def backup(link: Link, target: Path) -> None:
 
 
 def keep(link: Link, found: str) -> None:
-    """Put a copy beside a file of schema `found` that is about to be migrated."""
+    """Copies the file of a store with schema `found` before its migration; the copy is beside it."""
     if link.path is None:
-        return  # PostgreSQL migrates in one transaction; a copy beside it would need to know an older schema
+        return  # PostgreSQL migrates in one transaction; a copy would need the older schema
     target = Path(f"{link.path}.schema-{found}")
     number = 1
     while target.exists():
@@ -51,10 +51,10 @@ def keep(link: Link, found: str) -> None:
 
 
 def restore(source: Path, target: str | Path, *, overwrite: bool = False) -> None:
-    """Make `target` (a path or a URL, as for open_store) hold what the backup `source` holds.
+    """Makes `target` (a path or a URL, as for open_store) hold the content of the backup `source`.
 
-    A store that is there is replaced only with `overwrite` and while no server uses it; its file is kept as
-    `<target>.replaced`, and its epoch stays taken. Raises StoreError; then nothing was changed.
+    Replaces an existing store only with `overwrite`, and only while no server uses it. Its file is kept as
+    `<target>.replaced`, and its epoch is not used again. Raises StoreError; then nothing was changed.
     """
     place = locate(target)
     source = Path(source).absolute()
@@ -71,7 +71,7 @@ def restore(source: Path, target: str | Path, *, overwrite: bool = False) -> Non
 
 @contextmanager
 def copied(source: Path) -> Iterator[Link]:
-    """A private copy of a backup, brought up to date, for as long as somebody reads it. Raises StoreError."""
+    """A private copy of a backup, migrated, for the duration of the context. Raises StoreError."""
     source = Path(source).absolute()
     if not source.is_file():
         raise StoreError(f"backup {source}: there is no such file")
@@ -85,7 +85,7 @@ def copied(source: Path) -> Iterator[Link]:
 
 
 def check(path: Path) -> None:
-    """Raise StoreError unless a file is a store, undamaged, and not of a newer release."""
+    """Raises StoreError unless the file is an undamaged store, and not of a newer release."""
     with _raw(path) as connection:
         damage = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
         stray = connection.execute("PRAGMA foreign_key_check").fetchone()
@@ -147,14 +147,14 @@ def _restore_postgres(source: Path, place: URL, overwrite: bool) -> None:
 
 
 def _ready(source: Path, draft: Path) -> None:
-    """A private copy of a backup, brought up to date."""
+    """Copies a backup to `draft` and migrates the copy."""
     _copy(source, draft)
     with _opened(draft) as link:
         migrate.upgrade(link, lambda _: None)
 
 
 def _pour(source: Connection, target: Connection) -> None:
-    """Replace every row of one database by those of another."""
+    """Replaces all rows of one database by those of another."""
     tables = schema.metadata.sorted_tables
     for table in reversed(tables):
         target.execute(table.delete())
@@ -165,16 +165,16 @@ def _pour(source: Connection, target: Connection) -> None:
 
 
 def _raise_epoch(draft: Path, epoch: int) -> None:
-    """Keep an epoch from being given out twice: executors refuse what is below the last one they saw."""
+    """Keeps an epoch from being used twice: executors refuse epochs below the last one they saw."""
     with _raw(draft, write=True) as connection:
         connection.execute("UPDATE state SET epoch = max(epoch, ?)", (epoch,))
 
 
 def _shut(place: Path) -> int:
-    """Bring a store's log into its file; its epoch, 0 if it is damaged. Raises StoreError if it is in use."""
+    """Merges a store's log into its file; its epoch, 0 if damaged. Raises StoreError if it is in use."""
     try:
         with closing(sqlite3.connect(place, timeout=0, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE")  # refused while anybody else has it open
+            connection.execute("PRAGMA journal_mode = DELETE")  # refused while another process has it open
             connection.execute("BEGIN EXCLUSIVE")
             epoch: int = connection.execute("SELECT epoch FROM state").fetchone()[0]
             return epoch
@@ -182,12 +182,12 @@ def _shut(place: Path) -> int:
         if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise StoreError(f"{place} is in use: stop the server first (pliant down)") from None
         if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
-            return 0  # damaged, or not even a store: that is why it is being replaced
+            return 0  # damaged, or not even a store: this is why it is being replaced
         raise explain(str(place), error) from error
 
 
 def _set_aside(place: Path) -> None:
-    """Keep a store under a second name; no log of it may meet the one that takes its place."""
+    """Keeps a store under a second name; its log must not meet the file that replaces it."""
     aside = Path(f"{place}.replaced")
     for suffix in ("", "-wal", "-shm"):
         Path(f"{aside}{suffix}").unlink(missing_ok=True)
@@ -203,7 +203,7 @@ def _copy(source: Path, draft: Path) -> None:
 
 
 def _as_one_file(draft: Path) -> None:
-    """One file without a log beside it."""
+    """Makes it one file without a log beside it."""
     with _raw(draft, write=True) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
 
@@ -226,7 +226,7 @@ def _opened(path: Path) -> Iterator[Link]:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """An empty private file on the target's file system, gone at the end unless it was moved."""
+    """An empty private file on the target's file system; deleted at the end unless it was moved."""
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
             draft = Path(folder) / "draft"
@@ -237,7 +237,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 
 def _publish(draft: Path, target: Path) -> None:
-    """Give a finished draft its name, whole or not at all, and never in place of another file."""
+    """Gives a finished draft its name, whole or not at all, and never in place of another file."""
     _sync(draft)
     try:
         os.link(draft, target)
@@ -259,7 +259,7 @@ def _link(path: Path, name: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """On disk: a file's content, a folder's names."""
+    """Syncs to disk: a file's content, a folder's names."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

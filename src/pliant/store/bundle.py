@@ -1,4 +1,4 @@
-"""The debug bundle: what somebody needs who looks into a problem from afar. `redact` takes the names out."""
+"""Makes the debug bundle: the data to analyse a problem elsewhere. `redact` removes the names from it."""
 
 import io
 import json
@@ -12,11 +12,11 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Store
 
 LOG_BYTES = 2**20
-"""Of the end of the server's log."""
+"""Bytes from the end of the server's log."""
 
 
 def bundle(loop: Loop, store: Store, log: Path) -> bytes:
-    """A zip. There are no tokens in it, and no values of environment variables: no row has them."""
+    """A zip. It has no tokens and no values of environment variables, since no row has them."""
     board = loop.board
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,9 +1,8 @@
-"""Frozen dataclasses to JSON and back, from their type hints alone. Both ways are strict: what is written can
-be read.
+"""Converts frozen dataclasses to JSON and back, by their type hints. Whatever it writes it can read.
 
 A dataclass becomes an object, a NamedTuple and a tuple an array, an enum its value. A missing field takes its
-default (the row is older than the field). An unknown field is left out, for it was removed since, unless the
-row's format is newer than FORMAT: then reading it would lose something, and CodecError says so.
+default (the row is older than the field). An unknown field is ignored, since a later release removed it; but
+if the row's format is newer than FORMAT, CodecError is raised, since reading would lose data.
 """
 
 import ast
@@ -21,10 +20,10 @@ from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 FORMAT = 15
-"""Written beside every row; to be raised whenever a stored class gains or loses a field."""
+"""Stored beside every row; raise it whenever a stored class gains or loses a field."""
 
 KEPT = 1000
-"""Parts of rows of one class whose text is kept: a row that replaces another mostly shares its parts."""
+"""Most cached texts of row parts per class: a row that replaces another shares most of its parts."""
 
 T = TypeVar("T")
 Encode = Callable[[Any], str]  # to JSON
@@ -40,12 +39,12 @@ class CodecError(ValueError):
         self.said, self.place = said, place
 
     def inside(self, step: str) -> "CodecError":
-        """The same, seen from one level further out: step is a class, `.field` or `[index]`."""
+        """The same error, seen from one level further out: step is a class, `.field` or `[index]`."""
         return CodecError(self.said, step + self.place)
 
 
 class Codec(Generic[T]):
-    """Text form of one class. TypeError if one of its fields has a type that cannot be stored."""
+    """Text form of one class. Raises TypeError if a field has a type that cannot be stored."""
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
@@ -72,7 +71,7 @@ class Codec(Generic[T]):
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    """Its type hints. A compiled class keeps only `tuple` of `tuple[str, ...]`: its source has the rest."""
+    """Type hints of a class. A compiled class has `tuple` for `tuple[str, ...]`, so its source is read."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         module = sys.modules[base.__module__]
@@ -95,7 +94,7 @@ def _wrong(expected: str, found: object) -> CodecError:
 
 @cache
 def _pair(hint: Hashable) -> Pair:
-    """How values of a type are written and read."""
+    """How values of a type are written and read. Raises TypeError if they cannot be stored."""
     origin = get_origin(hint)
     if hint in (int, str, bool, NoneType):
         return _scalar((hint,))
@@ -130,7 +129,7 @@ def _scalar(kinds: tuple[type, ...]) -> Pair:
         text = texts.get(type(value))
         if text is not None:
             return text(value)
-        for kind in (str, int):  # an enum or another subclass is written as the plain value that it is
+        for kind in (str, int):  # an enum or another subclass is written as its plain value
             if kind in exact and isinstance(value, kind) and not isinstance(value, bool):
                 return _TEXTS[kind](kind(value))
         raise _wrong(names, value)
@@ -240,9 +239,9 @@ def _named_tuple(kind: Any) -> Pair:
 
 
 def _kept(pair: Pair) -> Pair:
-    """The same, remembering what was written last."""
+    """The same pair; `encode` caches its texts."""
     write, decode = pair
-    known: dict[int, tuple[Any, str]] = {}  # by identity: no part of a row changes, and these live
+    known: dict[int, tuple[Any, str]] = {}  # by identity: parts never change, and are kept alive here
 
     def encode(value: Any) -> str:
         found = known.get(id(value))
@@ -263,7 +262,7 @@ def _dataclass(kind: Any) -> Pair:
     known = frozenset(name for name, _, _ in parts)
     usual = {f.name: f.default for f in fields(kind)}  # what most rows have: its text is made once
     names = [name for name, _, _ in parts]
-    get = attrgetter(*names, names[0])  # twice, so that it is a tuple however many there are
+    get = attrgetter(*names, names[0])  # one name twice, so that the result is always a tuple
     heads = [f'"{name}":' for name in names]
     plain = [
         (head, write, usual[name], "" if usual[name] is MISSING else head + write(usual[name]))

@@ -1,4 +1,4 @@
-"""Connections: to a file of SQLite in WAL mode, or to PostgreSQL."""
+"""Connects to an SQLite file in WAL mode, or to PostgreSQL."""
 
 import os
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from pliant.store.errors import Closed, StoreError, explained
 
 WAIT = 10_000
-"""Ms for which another process may hold the write lock before StoreBusy."""
+"""Milliseconds that another process may hold the write lock before StoreBusy is raised."""
 
 HANGS = 1_000
-"""Ms without a word after which PostgreSQL ends a writer's transaction."""
+"""Milliseconds between two statements after which PostgreSQL ends a writer's transaction."""
 
 CONNECT_TIMEOUT = 5
-"""Seconds for which PostgreSQL may keep a new connection waiting."""
+"""Seconds to wait for a new connection to PostgreSQL."""
 
 READERS = 10
-"""Connections that a server opens to PostgreSQL for reading, at most."""
+"""Most connections that a server opens to PostgreSQL for reading."""
 
 READER_WAIT = 30.0
-"""Seconds for which a reader waits until one of them is free."""
+"""Seconds that a reader waits for a free connection."""
 
 ALIVE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 3_000}
-"""A connection over a network that passes nothing any more is given up after 5 s if nothing was sent, and 3 s
-after something was: seconds, but for the last one."""
+"""A broken network connection is given up after 5 s if nothing was sent, and 3 s after something was sent.
+All in seconds, except tcp_user_timeout, in milliseconds."""
 
 _END_HOLDERS = """
 SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND mode = 'RowShareLock'
@@ -44,7 +44,7 @@ _WAL_KEPT = 64 * 2**20  # bytes that the write-ahead log may keep on disk after 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way to one database. Writers' transactions hold the write lock from their beginning."""
+    """The connections to one database. Writers' transactions hold the write lock from their beginning."""
 
     name: str  # for people, without a password
     path: Path | None  # of the file; None: PostgreSQL
@@ -53,16 +53,16 @@ class Link:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One snapshot. Raises StoreError."""
+        """A transaction that reads one snapshot. Raises StoreError."""
         with explained(self.name), self.readers.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def writing(self, durable: bool, *, patient: bool = False, wait: int = WAIT) -> Iterator[Connection]:
-        """One transaction, synced to disk at its end if `durable`. Raises StoreError, nothing written.
+        """One transaction, synced to disk at its end if `durable`. Raises StoreError, and writes nothing.
 
-        `patient`: PostgreSQL does not end it however long it says nothing. `wait`: ms for which another
-        process of PostgreSQL may hold the write lock.
+        `patient`: PostgreSQL does not end it, however long it is idle. `wait`: ms that another process may
+        hold the write lock of PostgreSQL.
         """
         with explained(self.name), self.writers.connect() as connection:
             connection = connection.execution_options(durable=durable, patient=patient, wait=wait)
@@ -70,14 +70,14 @@ class Link:
                 with connection.begin():
                     yield connection
             except SQLAlchemyError:
-                connection.invalidate()  # after a disk error nobody knows what it still holds
+                connection.invalidate()  # after a disk error its state is unknown
                 raise
 
     def end_holders(self, lock: Table) -> bool:
-        """End the connections that hold the write lock, whose row is in that table; True if that can be done.
+        """Ends connections that hold the write lock, on a row of that table; True if the database can.
 
-        PostgreSQL ends one by itself that is silent between two statements, not one in the middle of several
-        that are sent together. Raises StoreError.
+        PostgreSQL itself ends a connection that is idle between two statements, but not in the middle of
+        several that are sent together. Raises StoreError.
         """
         if self.path is not None:
             return False
@@ -86,12 +86,12 @@ class Link:
         return True
 
     def prepare(self) -> None:
-        """Give a file the log that lets readers and the writer work side by side. Raises StoreError."""
+        """Switches a file to WAL, so that readers and the writer work side by side. Raises StoreError."""
         with explained(self.name), self.writers.connect():
             pass  # connecting does it
 
     def close(self) -> None:
-        """Every later use raises Closed."""
+        """Makes every later use raise Closed."""
         for engine in (self.readers, self.writers):
             event.listen(engine, "do_connect", self._refuse)
             engine.dispose()
@@ -118,7 +118,7 @@ def locate(where: str | Path) -> Path | URL:
 
 
 def connect(where: Path | URL) -> Link:
-    """The way to a database, which need not exist yet: a file is made, empty."""
+    """The link to a database. A file that does not exist is made, empty. Raises StoreError."""
     return _sqlite(where) if isinstance(where, Path) else _postgres(where)
 
 
@@ -142,7 +142,7 @@ def _sqlite(path: Path) -> Link:
 
 
 def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver leaves transactions to us
+    connection.isolation_level = None  # the driver leaves transactions to this module
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {WAIT}")
     cursor.execute("PRAGMA foreign_keys = ON")
@@ -190,7 +190,7 @@ def _postgres(url: URL) -> Link:
 
 
 def _begin_writing_postgres(connection: Connection) -> None:
-    # A leader that hangs in the middle of a transaction loses its locks, else no other could take the lead.
+    # A leader that hangs in the middle of a transaction loses its locks, else no other server could lead.
     options = connection.get_execution_options()
     hangs = 0 if options.get("patient") else HANGS
     wait = options.get("wait", WAIT)

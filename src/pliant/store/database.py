@@ -1,4 +1,4 @@
-"""The store of the control loop, on a database."""
+"""The control loop's store, on a database."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,14 +23,14 @@ from pliant.store.writer import Writer, seen_by
 T = TypeVar("T")
 
 MOST_NAMED = 10_000
-"""Values that one question may name: both databases have a bound of about 32,000."""
+"""Most values in one query: both databases allow about 32,000."""
 
 
 def open_store(where: str | Path) -> "Database":
     """The store at a path or sqlite:///PATH, or at postgresql://USER@HOST/DATABASE; made if it is new.
 
-    One of an older release is brought up to date after a copy, `<path>.schema-<its version>`, was put beside
-    it (PostgreSQL: in one transaction, without a copy). Raises StoreError.
+    Migrates a store of an older release, after a copy to `<path>.schema-<its version>` (PostgreSQL: in one
+    transaction, without a copy). Raises StoreError.
     """
     link = connect(locate(where))
     try:
@@ -43,7 +43,7 @@ def open_store(where: str | Path) -> "Database":
 
 
 def peek(source: Path) -> Saved:
-    """What a backup holds; it stays as it is. Raises StoreError."""
+    """The rows of a backup, which stays unchanged. Raises StoreError."""
     with archive.copied(source) as link:
         return Database(link).load()
 
@@ -62,7 +62,7 @@ class Database:
         self._writer.outrank(epoch)
 
     def commit(self, epoch: int, batch: Batch) -> None:
-        """Drops are applied before puts; of two puts with one identity the last counts.
+        """Applies drops before puts; of two puts with one identity the last counts.
 
         Raises StaleEpoch, StoreError, or CodecError for a value that its class does not allow; then nothing
         was written.
@@ -70,21 +70,21 @@ class Database:
         self._writer.commit(epoch, change(batch))
 
     def seen(self) -> Seen:
-        """What another server sees of the one that leads."""
+        """What another server sees of the leader."""
         with self._link.reading() as connection:
             epoch = connection.execute(select(schema.state.c.epoch)).scalar_one()
             return seen_by(connection, epoch)
 
     def renew(self, epoch: int) -> None:
-        """Show that the leader lives. Raises StaleEpoch."""
+        """Shows that the leader lives. Raises StaleEpoch."""
         self._writer.renew(epoch)
 
     def claim(self, seen: Seen) -> int | None:
-        """The next epoch, if nothing has been heard of the leader since `seen`; else None."""
+        """Takes the lead and returns its epoch if the leader has shown no life since `seen`; else None."""
         return self._writer.claim(seen)
 
     def load(self) -> Saved:
-        """Its settings include `serial`: the highest that any workload ever had, forgotten ones too."""
+        """The stored rows; settings include `serial`: the highest of all workloads, forgotten ones too."""
         with self._link.reading() as connection:
             settings = {row.key: row.value for row in connection.execute(select(schema.settings))}
             settings["serial"] = str(connection.execute(select(schema.state.c.serial)).scalar_one())
@@ -160,7 +160,7 @@ class Database:
         return found[0] if found else None
 
     def prune(self, before: int) -> int:
-        """Of a live workload the last 200 events and each task's last attempt stay, however old."""
+        """Keeps the last 200 events of a stored workload, and each task's last attempt, however old."""
         return retention.prune(self._writer, before)
 
     def prune_audit(self, before: int) -> int:
@@ -170,11 +170,11 @@ class Database:
         return retention.prune_samples(self._writer, step, before)
 
     def backup(self, target: Path) -> None:
-        """One file, for `restore`. Raises StoreError, also if `target` exists."""
+        """Writes one file, for `restore`. Raises StoreError, also if `target` exists."""
         archive.backup(self._link, target)
 
     def close(self) -> None:
-        """Every later call raises StoreError."""
+        """Makes every later call raise StoreError."""
         self._link.close()
 
     def _rows(self, connection: Connection, row: type[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
@@ -187,7 +187,7 @@ class Database:
         return [*zip([row.seq for row in found], self._decoded(kind, found), strict=True)]
 
     def _decoded(self, kind: Kind[T], rows: Iterable[Sequence[Any]]) -> tuple[T, ...]:
-        """The values of rows, each of which is (format, body, identity ...)."""
+        """The values of rows, each of which is (format, body, identity ...). Raises StoreError."""
         found: list[T] = []
         row: Sequence[Any] = ()
         try:
@@ -207,8 +207,8 @@ def _query(row: type[T], *which: ColumnElement[bool]) -> Select[Any]:
 
 
 _LOADING: dict[str, dict[type[Row], str]] = {}
-"""For each sort of database the queries of `load`, by kind of row: to compile them takes five times as long
-as to run them on a small store, and SQLAlchemy remembers what it compiled for each store alone."""
+"""The queries of `load`, by database dialect and row kind. Compiling them takes five times as long as running
+them on a small store, and SQLAlchemy caches compiled queries per store only."""
 
 
 def _loading(dialect: Dialect) -> dict[type[Row], str]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a store, in sentences for people."""
+"""Errors of a store, as sentences for people."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ class StoreError(Exception):
 
 
 class StoreBusy(StoreError):
-    """Another process has held the store's write lock for too long, or readers all connections."""
+    """Another process has held the store's write lock too long, or readers use all connections."""
 
 
 class DiskFull(StoreError):
@@ -56,7 +56,7 @@ _LOST = ("57P", "25P03", "08")
 
 
 def explain(where: str, error: Exception) -> StoreError:
-    """A driver's or SQLAlchemy's error, said for people; `where` names the store without any password."""
+    """A StoreError from an error of the driver or SQLAlchemy; `where` names the store without a password."""
     if isinstance(error, PoolTimeout):
         return StoreBusy(f"store {where}: all connections for reading are in use: try again")
     origin = (error.orig or error) if isinstance(error, DBAPIError) else error

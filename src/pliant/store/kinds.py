@@ -1,4 +1,4 @@
-"""Which class lives in which table, and what makes its identity."""
+"""Maps each stored class to its table and its identity."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Values = dict[str, Any]  # column -> value of one row
 
 
 def _sound(values: Values) -> Values:
-    """The same, if every database can hold it. Raises CodecError."""
+    """The same values, if every database can store them. Raises CodecError."""
     for name, value in values.items():
         if isinstance(value, str) and ("\0" in value or (not value.isascii() and _surrogate(value))):
             raise CodecError(f"{name} {value!r:.60} cannot be stored: invalid characters")
@@ -37,7 +37,7 @@ def _surrogate(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind(Generic[T]):
-    """How objects of one class are kept."""
+    """How objects of one class are stored."""
 
     codec: Codec[T]
     table: Table
@@ -45,7 +45,7 @@ class Kind(Generic[T]):
     columns: Callable[[T], Values] = field(default=lambda _: {})  # what queries need besides
 
     def row(self, value: T, identity: Values | None = None) -> Values:
-        """`identity`: where that is known."""
+        """The column values of a row; `identity`: the primary key, if it is known already."""
         body, identity = self.codec.encode(value), identity or self.identity(value)
         return _sound({**identity, **self.columns(value), "format": FORMAT, "body": body})
 
@@ -85,7 +85,7 @@ KINDS: Mapping[type, Kind[Any]] = {kind.row: _kind(kind) for kind in STORED_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A batch in the form of rows: encoded before the write lock is taken, so a bad one affects no others."""
+    """A batch as rows. It is encoded before the write lock is taken, so a bad batch affects no other."""
 
     puts: Sequence[tuple[Kind[Any], list[Values]]]
     drops: Sequence[tuple[Kind[Any], list[Values]]]
@@ -98,7 +98,7 @@ class Change:
 
 
 def change(batch: Batch) -> Change:
-    """Encode a batch. Raises CodecError (a ValueError) for a value that its class does not allow."""
+    """Encodes a batch. Raises CodecError (a ValueError) for a value that its class does not allow."""
     return Change(
         puts=_by_kind(batch.put, Kind.row),
         drops=[*reversed(_by_kind(batch.drop, lambda kind, value, identity: identity))],
@@ -114,7 +114,7 @@ def change(batch: Batch) -> Change:
 def _by_kind(
     rows: Sequence[Any], make: Callable[[Kind[Any], Any, Values], Values]
 ) -> list[tuple[Kind[Any], list[Values]]]:
-    """Rows per kind in the order of KINDS; of several with one identity the last counts."""
+    """Rows per kind in the order of KINDS; the last of several with one identity counts."""
     found: dict[type, dict[tuple[Any, ...], Values]] = {kind: {} for kind in KINDS}
     for row in rows:
         kind = KINDS[STORED_ROWS.of(row).row]

@@ -1,4 +1,4 @@
-"""Brings a database to this program's schema before anything else touches it."""
+"""Migrates a database to this program's schema before anything else uses it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from pliant.store.connect import Link
 from pliant.store.errors import StoreError
 
 LOCK = 0x506C69616E74
-"""Held in PostgreSQL while tables are made or changed, so that two servers do not do it at once."""
+"""Held in PostgreSQL while tables are made or changed, so that only one server does so at a time."""
 
 VERSION_TABLE = (
     f"CREATE TABLE {schema.TABLE_OF_VERSION} "
@@ -24,10 +24,10 @@ SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def upgrade(link: Link, keep: Callable[[str], None]) -> None:
-    """A fresh database gets its tables; of an older one, `keep` makes a copy before it is changed.
+    """Makes the tables of a fresh database; migrates an older one after `keep` has copied it.
 
-    Raises StoreError, with nothing changed, for a newer one and for one that is not Pliant's.
-    alembic is imported only to change one that is there: that costs a start half a second.
+    Raises StoreError, with nothing changed, for a newer database and for one that is not Pliant's. alembic is
+    imported only for a migration: the import takes half a second of a start.
     """
     with link.reading() as connection:
         found = version(connection, link.name)
@@ -36,12 +36,12 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
     if found is not None:
         keep(found)
     with link.writing(durable=True, patient=True) as connection:
-        if connection.dialect.name == "postgresql":  # SQLite has locked the file by now
+        if connection.dialect.name == "postgresql":  # SQLite has locked the file already
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         found = version(connection, link.name)
         if found is None:
             _make(connection)
-        elif found != schema.HEAD:  # no other process did it in between
+        elif found != schema.HEAD:  # no other process did it meanwhile
             change(connection, link.name)
 
 
@@ -65,7 +65,7 @@ def version(connection: Connection, name: str) -> str | None:
 
 
 def _make(connection: Connection) -> None:
-    """What all migrations together make of an empty database."""
+    """Makes the tables in an empty database, as all migrations together do."""
     connection.execute(text(VERSION_TABLE))
     for statement in _tables(connection.dialect):
         connection.exec_driver_sql(statement)
@@ -76,7 +76,7 @@ def _make(connection: Connection) -> None:
 
 
 _TABLES: dict[str, tuple[str, ...]] = {}
-"""For each sort of database what makes the tables: to compile it takes longer than to do it."""
+"""By database dialect: the statements that make the tables. Compiling them takes longer than running them."""
 
 
 def _tables(dialect: Dialect) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _tables(dialect: Dialect) -> tuple[str, ...]:
 
 
 def change(connection: Connection, name: str) -> None:
-    """Run the migrations that it lacks, all of them if it is empty. Raises StoreError."""
+    """Runs the missing migrations, all of them if the database is empty. Raises StoreError."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError

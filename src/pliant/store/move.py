@@ -1,7 +1,7 @@
-"""Take a store from the state folder's file to PostgreSQL, or back: `python -m pliant.store.move`.
+"""Moves a store from the state folder's file to PostgreSQL, or back: `python -m pliant.store.move`.
 
-The server must have ended; its tasks go on running and are found again in the other store, for what names
-them (ids, numbers of attempts, the epoch) is the same there.
+The server must have ended. Its tasks keep running, and the server finds them again with the other store,
+because ids, attempt numbers and the epoch are the same there.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pliant.store.errors import StoreError
 from pliant.store.folder import StateFolder
 
 FILE = "file"
-"""What people write for the state folder's own file."""
+"""The target that means the state folder's own file."""
 
 
 def check(folder: StateFolder, target: str) -> None:
@@ -40,7 +40,7 @@ def check(folder: StateFolder, target: str) -> None:
 
 
 def move(folder: StateFolder, target: str) -> None:
-    """Raises StoreError; then the store is where it was."""
+    """Moves the store. Raises StoreError; then the store stays where it was."""
     check(folder, target)
     lock = folder.lock(take_over=False)
     try:

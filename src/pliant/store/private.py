@@ -1,4 +1,4 @@
-"""Whether anybody but this account and root could put something else in the place of a folder."""
+"""Checks that only this account and root could replace a folder."""
 
 import grp
 import os
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from pliant.store.errors import StoreError
 
-_LINKS = 40  # followed at most, as the kernel does
+_LINKS = 40  # most links followed, as in the kernel
 
 
 def demand_private(path: Path) -> None:
-    """Walk to a folder from `/`, as far as it exists. Raises StoreError that names the part.
+    """Checks each part of the path from `/`, as far as it exists. Raises StoreError that names the part.
 
-    Each part is a folder, or a link, of this account or of root, and nobody else may write to it. A folder of
-    root like `/tmp`, in which nobody can rename what is another's, is let pass: what lies in it is looked at
-    as well. The last part is closed to all others.
+    Each part must be a folder or a link of this account or of root, and nobody else may write to it. A folder
+    of root like `/tmp`, in which users cannot rename each other's files, is accepted: the next parts are
+    checked too. The last part must be closed to all others.
     """
     left = [*path.absolute().parts[1:]]
     here, links = Path("/"), 0
     while True:
         seen = _look(here)
         if seen is None:
-            return  # the rest is made by us, with mode 0700
+            return  # the server makes the rest, with mode 0700
         if stat.S_ISLNK(seen.st_mode):
             _demand_owner(path, here, seen)
             links += 1
@@ -74,7 +74,7 @@ def _demand_mode(path: Path, part: Path, seen: os.stat_result, *, last: bool) ->
 
 
 def _alone_in(group: int) -> bool:
-    """True for the group that an account has for itself."""
+    """True if the group is this account's own and has no other members."""
     try:
         me, its = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

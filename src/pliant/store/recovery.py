@@ -1,6 +1,6 @@
-"""A store and what lives beside it: tasks that it does not know are adopted or ended, and never by accident.
+"""Compares a store with the tasks that run: tasks that it does not know are adopted or ended only on request.
 
-A start leaves the rows that it follows from with its order. From these an emptied store is filled again.
+Each start leaves with its order the rows that it follows from. An empty store is filled again from these.
 """
 
 import json
@@ -26,22 +26,22 @@ from pliant.store.folder import StateFolder
 from pliant.store.schema import UNSEALED
 
 REFUSE, ADOPT, END = "refuse", "adopt", "end"
-"""What to do with tasks that live and are not known."""
+"""What to do with live tasks that the store does not know."""
 
 
 class Unknown(StoreError):
-    """Tasks run of which the store knows nothing. Nothing was changed."""
+    """Tasks run that the store does not know. Nothing was changed."""
 
 
 Look = Callable[[frozenset[AttemptId]], Sequence[Stranger]]
-"""Living attempts besides the known ones, by their ids."""
+"""Live attempts other than the known ones, which are given by id."""
 
 End = Callable[[Sequence[Stranger]], None]
-"""Returns when nothing of them lives."""
+"""Ends attempts; returns when none of them lives."""
 
 
 def remember(start: Start, world: World, cluster: str) -> dict[str, Any]:
-    """What a start follows from, so that an empty store can take its attempt in."""
+    """The rows that a start follows from, so that an empty store can take in its attempt."""
     project = world.projects.get(start.workload.project)
     chain: list[str] = []
     above = project.department if project is not None else ""
@@ -59,9 +59,9 @@ def remember(start: Start, world: World, cluster: str) -> dict[str, Any]:
 
 
 def reconcile(store: Store, look: Look, end: End, what: str, *, above: int, now: int) -> Saved:
-    """The store's rows, after what lives was compared with them. Raises Unknown, StoreError.
+    """The store's rows after a comparison with the live attempts. Raises Unknown, StoreError.
 
-    `above`: the highest epoch that was seen where the attempts are; an older or a new store may not know it.
+    `above`: the highest epoch seen where the attempts run; an older or a new store may not know it.
     """
     store.outrank(above)
     saved = store.load()
@@ -77,14 +77,14 @@ def reconcile(store: Store, look: Look, end: End, what: str, *, above: int, now:
 
 
 def take_in(store: Store, left: Left, saved: Saved, now: int) -> Saved:
-    """The store's rows, once what is left of another server's is in it. Raises StoreError."""
+    """Writes what another server left into the store; returns the store's rows. Raises StoreError."""
     taken = Adoption(saved, now).of(left)
     store.commit(store.lead(), Batch(taken.rows, events=taken.events))
     return store.load()
 
 
 def newest(saved: Saved) -> int:
-    """The latest time that any row names: the clock may not start before it."""
+    """The latest time in workloads and attempts; the clock may not start before it."""
     times = [0]
     for workload in saved.of(Workload):
         times += [workload.created, workload.phase_since]
@@ -94,7 +94,7 @@ def newest(saved: Saved) -> int:
 
 
 def seal_old(engine: Engine, saved: Saved) -> None:
-    """Values that an older release kept in its rows; the migration has taken them out of there."""
+    """Seals the values that an older release kept in its rows and that a migration took out of them."""
     for workload, launches in json.loads(saved.settings.get(UNSEALED) or "{}").items():
         if not engine.sealed(workload):
             sealed = {group: Variables(tuple(env.items())) for group, env in launches.items()}
@@ -102,14 +102,14 @@ def seal_old(engine: Engine, saved: Saved) -> None:
 
 
 def compare(source: Path, look: Look) -> dict[str, int]:
-    """How many of the living attempts a backup knows, and how many it does not. Raises StoreError."""
+    """How many live attempts a backup knows, and how many it does not. Raises StoreError."""
     known = _ids(peek(source))
     unknown = len(look(known))
     return {"known": len(look(frozenset())) - unknown, "unknown": unknown}
 
 
 def restore_backup(folder: StateFolder, source: Path) -> None:
-    """Put a backup in the place of what no server uses now. Raises StoreError."""
+    """Replaces the store by a backup; no server may use it. Raises StoreError."""
     folder.prepare()
     lock = folder.lock(take_over=False)
     try:

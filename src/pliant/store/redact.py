@@ -1,9 +1,9 @@
-"""Takes the names out of a debug bundle, so that it may be shown to strangers; it replays as before.
+"""Removes the names from a debug bundle, so that it can be shared; the result replays as before.
 
 `python -m pliant.store.redact < bundle.zip > redacted.zip`. Workloads, projects, departments, users and nodes
 get numbers (nodes in the order of their names, which decides between equals). Command lines, images, folders,
-labels of workloads and names of variables are emptied; the log and histories, which are free text, are
-left out.
+labels of workloads and names of variables are emptied; the log and histories, which are free text, are left
+out.
 """
 
 import io
@@ -17,11 +17,11 @@ from pliant.store.rerun import Replay, digest, lines_of
 from pliant.wire.record import Rows
 
 LEFT_OUT = ("server.log", "history/")
-"""Beginnings of the names of files in a bundle that are free text."""
+"""Prefixes of the names of files in a bundle that are free text."""
 
 
 SAID = {
-    "namespace": str,  # made of the project's name
+    "namespace": str,  # made from the project's name
     "command": list,
     "args": list,
     "working_dir": str,
@@ -33,10 +33,10 @@ SAID = {
     "phase_message": str,
     "annotations": list,
 }
-"""What a person typed, and the scheduler never looks at: command lines may hold anything."""
+"""Fields that users write and the scheduler never reads: command lines may contain anything."""
 
 PEOPLE = ("user", "owner", "cancelled_by")
-"""Keys of names of users and accounts."""
+"""Keys whose values name users and accounts."""
 
 
 def redacted(bundle: bytes) -> bytes:
@@ -58,7 +58,7 @@ def redacted(bundle: bytes) -> bytes:
 
 
 def _whole(record: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """The same lines, each with whole rows: what a field holds is known by the fields beside it."""
+    """The same lines with whole rows: the meaning of a field depends on the fields beside it."""
     rows = Rows()
     for entry in record:
         told = [[*it] for it in rows.of(entry)]
@@ -66,7 +66,7 @@ def _whole(record: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
 
 
 def _sealed(record: Iterable[dict[str, Any]], names: Mapping[str, str]) -> Iterable[str]:
-    """Lines whose plans are those of the renamed rows; one that did not replay before does not now."""
+    """Renamed lines with checksums of their own plans; "differs" for lines that did not replay before."""
     before, after = Replay(), Replay()
     for entry in record:
         other = _renamed(entry, names)
@@ -79,7 +79,7 @@ def _sealed(record: Iterable[dict[str, Any]], names: Mapping[str, str]) -> Itera
 
 
 def _names(values: Iterable[Any]) -> dict[str, str]:
-    """Every name that is somebody's, and what stands for it."""
+    """Every name to hide, and its replacement."""
     found: dict[str, dict[str, None]] = {"workload": {}, "queue": {}, "user": {}, "node": {}}
     for value in values:
         _collect(value, found)

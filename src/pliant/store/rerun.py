@@ -1,7 +1,7 @@
-"""Decides recorded cycles again: `python -m pliant.store.rerun FILE`. With PYTHONPATH another core decides.
+"""Decides recorded cycles again: `python -m pliant.store.rerun FILE`. PYTHONPATH can select another core.
 
-Run as a file (`python -P .../rerun.py`), it takes `pliant.model` and `pliant.sched` from wherever they are
-found, be it another version; how rows are read is always that of its own version.
+Run as a file (`python -P .../rerun.py`), it uses the `pliant.model` and `pliant.sched` that Python finds,
+which may be another version; it always reads rows with the code of its own version.
 """
 
 import argparse
@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 VERSION = 4
-"""Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
+"""Version of the record's lines and of what a plan's checksum covers; others cannot be compared."""
 
 
 ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""Of lines and of what checksums are made of: without blanks."""
+"""Writes lines, and what checksums cover, without blanks."""
 
 
 class Unreadable(ValueError):
-    """A record that this program cannot decide again; the text says why."""
+    """This program cannot decide the record again; the text says why."""
 
 
 def canonical(value: Any) -> Any:
-    """A value as JSON can hold it, the same for equal values in every process; of a dataclass its fields."""
+    """A value as JSON can hold it, equal for equal values in every process; a dataclass as its fields."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -56,7 +56,7 @@ _PLAIN = frozenset({int, str, bool, type(None)})
 
 @cache
 def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Gives all fields of a dataclass as a tuple; None for others, and for one that says what is `told`."""
+    """Returns all fields of a dataclass as a tuple; None for other classes, and for those with `told`."""
     if not is_dataclass(kind) or hasattr(kind, "told"):
         return None
     names = [field.name for field in fields(kind)]
@@ -65,19 +65,19 @@ def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
 
 
 def digest(plan: Any) -> str:
-    """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
+    """Checksum of a plan, equal for equal plans; a reason that verdicts share counts once."""
     return Checksums().of(plan)
 
 
 class Checksums:
-    """Of plans that follow one another: what a plan shares with the last one is not put into words again."""
+    """Checksums of successive plans: parts that a plan shares with the last one are not encoded again."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, tuple[Any, Any]] = {}  # what the last plan has, what is made of it
+        self._parts: dict[str, tuple[Any, Any]] = {}  # by part: its value in the last plan, its encoding
         self._reasons: dict[Any, str] = {}  # likewise: reasons as text
 
     def of(self, plan: Any) -> str:
-        """That of the next plan, in hexadecimal digits."""
+        """The checksum of the next plan, in hexadecimal digits."""
         names = _names(cast(Hashable, type(plan)))
         workloads, reasons, which = _columns(plan.verdicts)
         told = [getattr(plan, name) for name in names]
@@ -96,7 +96,7 @@ class Checksums:
         return known[1]
 
     def _head(self, value: tuple[Sequence[Any], Sequence[Any]]) -> Any:
-        """The checksum of all but the columns."""
+        """The checksum of all but the columns, to be continued."""
         told, reasons = value
         known = self._reasons
         texts = [known.get(reason) or _text(reason) for reason in reasons]
@@ -106,13 +106,13 @@ class Checksums:
 
 
 def _columns(told: Any) -> tuple[Sequence[str], Sequence[Any], "array[int]"]:
-    """Of verdicts: the ids of workloads, the distinct reasons, and which of them each has."""
+    """Of verdicts: the ids of workloads, the distinct reasons, and the index of each workload's reason."""
     if not isinstance(told, tuple) and hasattr(told, "which"):
         if len(told.which) == len(told.workloads):
             return told.workloads, told.reasons, told.which
         lengths = map(sub, told.ends, chain((0,), told.ends))
         return told.workloads, told.reasons, array("q", chain.from_iterable(map(repeat, told.which, lengths)))
-    # older versions hold them in runs, or one by one
+    # older versions have runs, or single verdicts
     runs = [(it.reason, 1) for it in told] if isinstance(told, tuple) else told.runs
     workloads = [it.workload for it in told] if isinstance(told, tuple) else told.workloads
     distinct = {id(reason): reason for reason, _ in runs}
@@ -138,7 +138,7 @@ def _lines(values: Sequence[str]) -> bytes:
 
 
 def lines_of(data: bytes, torn: Callable[[int], None] = lambda number: None) -> Iterator[dict[str, Any]]:
-    """Lines of a record, or of the record in a debug bundle, up to one that is `torn`. Raises Unreadable."""
+    """Lines of a record, or of the one in a debug bundle, up to a `torn` line. Raises Unreadable."""
     if data[:2] == b"PK":
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -164,7 +164,7 @@ def lines_of(data: bytes, torn: Callable[[int], None] = lambda number: None) -> 
 
 
 def _own(folder: str, module: str) -> Any:
-    """A module of this version, whatever `pliant` is found."""
+    """Loads a module of this version, whatever `pliant` Python finds."""
     name, path = f"pliant_rerun_{module}", Path(__file__).parent.parent / folder / f"{module}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -179,8 +179,8 @@ class Replay:
     def __init__(self) -> None:
         codec = _own("store", "codec")
         if importlib.util.find_spec("pliant.compiled"):  # older versions have none
-            importlib.import_module("pliant.compiled")  # passes over compiled parts that do not fit here
-        self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
+            importlib.import_module("pliant.compiled")  # ignores compiled parts that do not fit
+        self.unknown: dict[str, int] = {}  # classes that this core lacks: number of their rows
         self._codecs: dict[str, Any] = {}
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
         self._decide = importlib.import_module("pliant.sched.cycle").decide
@@ -195,7 +195,7 @@ class Replay:
         self.settings: Any = None
 
     def follow(self, entry: Mapping[str, Any]) -> None:
-        """Take what is new in a cycle."""
+        """Applies the settings and rows of one recorded cycle."""
         if entry.get("settings") is not None:
             self.settings = self._settings.decode(json.dumps(entry["settings"]))
         if entry.get("base") is not None:
@@ -216,7 +216,7 @@ class Replay:
 
 
 def rerun(entries: Iterable[Mapping[str, Any]], only: tuple[str, int] | None = None) -> dict[str, Any]:
-    """Decide all of it again, or (`only`) one: ("cycle", number) or ("at", ms: the last one until then)."""
+    """Decides all cycles again, or one (`only`): ("cycle", number), or ("at", ms) for the last until then."""
     replay = Replay()
     chosen: dict[str, Any] | None = None
     cycles = same = 0
@@ -274,7 +274,7 @@ def _shown(entry: Mapping[str, Any], plan: Any, told: str) -> dict[str, Any]:
 
 
 def _said(reason: Any, now: int) -> str:
-    """In the words of the version that decides: older ones have no time in them."""
+    """The reason's text by the deciding version; in older versions it does not depend on the time."""
     text = reason.text
     return str(text(now) if callable(text) else text)
 

@@ -1,4 +1,4 @@
-"""Space that is kept for a full disk: with it jobs can be stopped and deleted, and a server started again."""
+"""Disk space kept for a full disk: with it jobs can be stopped and deleted, and a server started again."""
 
 import logging
 import os
@@ -7,13 +7,13 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 SIZE = 4 * 2**20
-"""Bytes: as much as SQLite's log takes before it is used again, some hundred changes."""
+"""Bytes: the size of SQLite's log before it is reused, some hundred changes."""
 
 PIECE = SIZE // 16
-"""So much is given up at once: a job that goes on writing does not get all of it at the first need."""
+"""Bytes given up at once, so that a job that keeps writing does not take all of it at the first need."""
 
 SCARCE = 2 * SIZE
-"""With less than that free, what is kept included, nothing is taken in that can wait."""
+"""Free bytes, including the reserve, below which requests that can wait are refused."""
 
 
 class Reserve:
@@ -23,11 +23,11 @@ class Reserve:
         self._path = folder / "reserve"
 
     def scarce(self, spend: bool) -> bool:
-        """True if little is left; with `spend` what is kept is given up then. Else it is kept (again)."""
+        """True if space is scarce; `spend`: gives up a piece then. Else fills the reserve if it can."""
         held = self._held()
         try:
             seen = os.statvfs(self._path.parent)
-        except FileNotFoundError:  # the store says it
+        except FileNotFoundError:  # the store reports it
             return False
         free = seen.f_bavail * seen.f_frsize + held
         if free < SCARCE:
@@ -39,7 +39,7 @@ class Reserve:
         return False
 
     def give_up(self) -> bool:
-        """A piece of it. True if there was something to give up."""
+        """Gives up a piece; True if there was one."""
         held = self._held()
         if held:
             left = max(0, held - PIECE)

@@ -1,4 +1,4 @@
-"""Forgetting what is old, in small transactions between which others may write."""
+"""Deletes old rows, in small transactions between which others may write."""
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
@@ -6,17 +6,17 @@ from pliant.store.schema import attempts, audit, events, remembered, samples, ta
 from pliant.store.writer import Writer, delete
 
 EVENTS_KEPT = 200
-"""The newest events of a workload that is still stored: they stay, however old."""
+"""The newest events of a stored workload, which are kept however old they are."""
 
 CHUNK = 2000
 """Rows per transaction: about 20 ms during which commits wait."""
 
 
 def prune(writer: Writer, before: int) -> int:
-    """Forget what is older than `before` (ms): deleted workloads with all of theirs, ended attempts, events,
-    remembered answers. Returns how many rows of these went.
+    """Deletes what is older than `before` (ms): deleted workloads with their rows, ended attempts, events and
+    remembered answers. Returns the number of these rows.
 
-    Stays: a stored workload's newest EVENTS_KEPT events, and the last attempt of each task.
+    Keeps a stored workload's newest EVENTS_KEPT events, and the last attempt of each task.
     """
     last = exists().where(
         tasks.c.workload == attempts.c.workload,
@@ -38,17 +38,17 @@ def prune(writer: Writer, before: int) -> int:
 
 
 def prune_audit(writer: Writer, before: int) -> int:
-    """Forget what was written down before that time (ms); how many records."""
+    """Deletes audit records older than `before` (ms); returns their number."""
     return _forget(writer, audit, audit.c.at < before)
 
 
 def prune_samples(writer: Writer, step: int, before: int) -> int:
-    """Forget samples of that step (ms) taken before that time (ms); how many."""
+    """Deletes samples of that step (ms) older than `before` (ms); returns their number."""
     return _forget(writer, samples, and_(samples.c.step == step, samples.c.at < before))
 
 
 def _talkative(connection: Connection) -> list[str]:
-    """Stored workloads with more events than are always kept."""
+    """Stored workloads with more than EVENTS_KEPT events."""
     query = select(events.c.subject).join(workloads, workloads.c.id == events.c.subject)
     query = query.group_by(events.c.subject).having(func.count() > EVENTS_KEPT)
     return [*connection.execute(query).scalars()]

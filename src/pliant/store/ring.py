@@ -1,4 +1,4 @@
-"""The record of cycles on disk: files that begin with a whole world each, the oldest of which go first."""
+"""Records cycles on disk in files that each begin with a whole world; the oldest files are deleted first."""
 
 import json
 import logging
@@ -27,25 +27,25 @@ from pliant.store.rerun import ENCODER, VERSION, Checksums
 log = logging.getLogger(__name__)
 
 MOST = 64 * 2**20
-"""Bytes of the whole record."""
+"""Most bytes of the whole record."""
 
 GATHER = 1.0
-"""Seconds for which cycles gather to be written together: one by one they cost twice the processor time, for
-what the thread works with has then left the caches. A killed server loses no more of the record.
-"""
+"""Seconds for which cycles are gathered and then written together. Written one by one they cost twice the
+processor time, because the thread's data has left the caches by then. A killed server loses no more than
+these cycles of the record."""
 
 PATIENCE = 5.0
-"""Seconds for which a reader waits until what has gathered is written."""
+"""Seconds that a reader waits until gathered cycles are written."""
 
 EVERY = 1_000
-"""Cycles after which a whole world is due, at the latest once as much news came as the world is large."""
+"""Cycles after which a whole world is due once the news exceed it; earlier beyond MOST / 4 bytes of news."""
 
 SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None}
-"""Fields that the core never reads, and what is written for them; None: nothing."""
+"""Fields that the core never reads, and what is recorded instead; None: nothing."""
 
 
 def lean(value: Any) -> Any:
-    """A row as JSON without what has its default; what starts a task is left out."""
+    """A row as JSON, without fields that equal their default and without what starts a task."""
     return _lean(cast(Hashable, type(value)))(value)
 
 
@@ -53,7 +53,7 @@ _PLAIN = frozenset({int, str, bool, type(None)})
 
 
 def changes(before: Any, after: Any) -> dict[str, Any]:
-    """What a row has of another one's that is not equal, as JSON. Both are of one class."""
+    """The fields of `after` that differ from `before`, as JSON. Both rows have one class."""
     names, get = _told(cast(Hashable, type(after)))
     pairs = zip(names, get(before), get(after), strict=False)
     return {name: lean(new) for name, old, new in pairs if new is not old and new != old}
@@ -61,14 +61,14 @@ def changes(before: Any, after: Any) -> dict[str, Any]:
 
 @cache
 def _told(kind: Any) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
-    """The fields of a class that are recorded as they are, and what gets them."""
+    """The fields of a class that are recorded unchanged, and their getter."""
     names = [field.name for field in fields(kind) if field.name not in SECRETS]
     return names, attrgetter(*names)
 
 
 @cache
 def _lean(kind: Any) -> Callable[[Any], Any]:
-    """What writes values of a class. It is made once: looking at a class costs more than writing a row."""
+    """The function that writes values of a class; cached, since to inspect a class costs more than a row."""
     if is_dataclass(kind):
         return _lean_row(kind)
     if issubclass(kind, Enum):
@@ -82,7 +82,7 @@ def _lean_row(kind: Any) -> Callable[[Any], dict[str, Any]]:
     told = [field for field in fields(kind) if SECRETS.get(field.name, "") is not None]
     names = [field.name for field in told]
     defaults = [it.default if it.default_factory is MISSING else it.default_factory() for it in told]
-    get = attrgetter(*names, names[0])  # twice, so that it is a tuple however many there are
+    get = attrgetter(*names, names[0])  # one name twice, so that the result is always a tuple
 
     def write(value: Any) -> dict[str, Any]:
         parts = get(value)
@@ -103,17 +103,17 @@ class Ring:
         self._most = most
         self._every = every
         self._queue: queue.SimpleQueue[Cycled | None] = queue.SimpleQueue()
-        self._taken = self._done = 0  # cycles; each is counted by one thread
-        self._lock = threading.Lock()  # around files and what is known of them
+        self._taken = self._done = 0  # counts of cycles; each is changed by one thread only
+        self._lock = threading.Lock()  # guards the files and what is known of them
         self._files: list[_File] = []
-        self._told: dict[tuple[str, Hashable], tuple[int, Row]] = {}  # number in the open file, and as it was
+        self._told: dict[tuple[str, Hashable], tuple[int, Row]] = {}  # number in the open file, last value
         self._numbers = count()
         self._open: Any = None
         self._since = every  # cycles since the last whole world
         self._settings: Settings | None = None
         self._checksums = Checksums()
-        self._hurried = threading.Event()  # somebody waits for what gathers
-        self.spent = 0  # ns of processor time that the writing thread has had
+        self._hurried = threading.Event()  # set while a caller waits for gathered cycles
+        self.spent = 0  # ns of processor time of the writing thread
         self.due = True
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.jsonl")):
@@ -159,9 +159,9 @@ class Ring:
             return b""
 
     def drained(self, seconds: float = 120.0) -> bool:
-        """True once all that was taken before is written."""
+        """Waits until all cycles taken before are written; True if they are."""
         taken, end = self._taken, time.monotonic() + seconds
-        while self._done < taken and time.monotonic() < end:  # what left the queue is not yet written
+        while self._done < taken and time.monotonic() < end:  # it may have left the queue unwritten
             self._hurried.set()
             time.sleep(0.005)
         return self._done >= taken
@@ -209,7 +209,7 @@ class Ring:
             self._turn(cycled)
             entry |= {"program": __version__, "base": [self._new(row) for row in cycled.base]}
         elif self._open is None:
-            return  # nothing can be made of news without a world
+            return  # news without a world are useless
         else:
             entry["news"] = [self._news(it) for it in cycled.news]
         if cycled.base is not None or cycled.settings is not self._settings:
@@ -236,10 +236,10 @@ class Ring:
             self.due = True
 
     def _stop(self) -> None:
-        """A cycle is not in the file: what comes next would refer to it, so a whole world is due."""
+        """Ends the open file, which lacks a cycle: later ones would build on it. A whole world is due."""
         file, self._open, self.due = self._open, None, True
         if file is not None:
-            with suppress(OSError):  # a full disk: what was not written is lost, which the next file mends
+            with suppress(OSError):  # a full disk: the rest is lost, and the next file is whole
                 file.close()
 
     def _new(self, row: Row) -> list[Any]:
@@ -247,7 +247,7 @@ class Ring:
         return [type(row).__name__, lean(row)]
 
     def _news(self, it: News) -> list[Any]:
-        """What pliant.wire.record.Rows reads."""
+        """A change in the form that pliant.wire.record.Rows reads."""
         key = WORLD_ROWS.identity(it.row)
         known = self._told.get(key)
         if known is None:
@@ -260,7 +260,7 @@ class Ring:
         return [number, changes(before, it.row)]
 
     def _turn(self, cycled: Cycled) -> None:
-        """Begin a file."""
+        """Begins a file."""
         if self._open is not None:
             self._open.close()
         path = self._folder / f"{cycled.epoch:06}-{cycled.cycle:09}.jsonl"
@@ -270,7 +270,7 @@ class Ring:
         self._since = 0
 
     def _drop_open(self) -> None:
-        """This world is too large for the bound: say so, and keep what is there."""
+        """Drops a world that is larger than the bound, with a warning, and keeps the older files."""
         log.warning("a world is larger than the record of cycles may be (%d bytes)", self._most)
         self._open.close()
         self._open = None
@@ -282,7 +282,7 @@ class Ring:
 
 
 class _File:
-    """One file of the record: which cycles are in it."""
+    """One file of the record, and the cycles in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -293,7 +293,7 @@ class _File:
 
     @classmethod
     def found(cls, path: Path) -> "_File":
-        """One that an earlier server left; its last line may be torn."""
+        """A file that an earlier server left; its last line may be torn."""
         file = cls(path)
         data = path.read_bytes()
         lines = data.splitlines()

@@ -1,7 +1,7 @@
-"""The tables. A row is the whole object as JSON (`body`, in `format`); other columns are for queries only.
+"""The tables. A row is the whole object as JSON (`body`, in `format`); other columns are only for queries.
 
 A change here needs a migration in migrations/versions and a new HEAD: fresh databases are made from these
-tables, older ones by migrations, and a test holds both equal.
+tables, older ones by migrations, and a test checks that both are equal.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ metadata = MetaData(
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
-_Sequence = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up only an INTEGER
+_Sequence = BigInteger().with_variant(Integer(), "sqlite")  # SQLite autoincrements only an INTEGER
 
 
 def _row(name: str, *columns: Column[Any] | Index) -> Table:
@@ -62,7 +62,7 @@ leadership = Table(
     metadata,
     Column("one", Integer, primary_key=True, autoincrement=False),  # always 1: there is one row
     Column("revision", BigInteger, nullable=False),  # grows with every commit
-    Column("renewed", BigInteger, nullable=False),  # grows as long as the leader lives
+    Column("renewed", BigInteger, nullable=False),  # grows while the leader lives
 )
 settings = Table(
     "settings",
@@ -73,7 +73,7 @@ settings = Table(
 
 
 def _table(kind: RowKind[Any]) -> Table:
-    """The table of a kind of rows: its identity, what queries need besides, and the row."""
+    """The table of a kind of rows: its identity, extra columns for queries, and the row."""
     more = BESIDES.get(kind.slot, ())
     own = {column.name for column in more if isinstance(column, Column)}
     names = [name.rpartition(".")[2] for name in kind.identity]
@@ -92,7 +92,7 @@ BESIDES: dict[str, Sequence[Column[Any] | Index]] = {
     "tasks": (
         Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
         Column("name", Text, primary_key=True),
-        Column("attempt", BigInteger, nullable=False),  # number of its present or last one
+        Column("attempt", BigInteger, nullable=False),  # number of its current or last attempt
     ),
     "attempts": (
         Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
@@ -107,7 +107,7 @@ BESIDES: dict[str, Sequence[Column[Any] | Index]] = {
     "custom_roles": (Column("id", BigInteger, primary_key=True, autoincrement=False),),
     "remembered": (Column("at", BigInteger, nullable=False),),
 }
-"""Columns by table, beyond a text for each part of the identity."""
+"""Columns by table, besides a text for each part of the identity."""
 
 ROWS: dict[str, Table] = {kind.slot: _table(kind) for kind in STORED_ROWS.kinds}
 """The table of each kind of rows."""
@@ -117,9 +117,7 @@ progresses, remembered = ROWS["progresses"], ROWS["remembered"]
 events = Table(
     "events",
     metadata,
-    Column(
-        "seq", _Sequence, primary_key=True
-    ),  # over all subjects, in the order of commits; never used again
+    Column("seq", _Sequence, primary_key=True),  # over all subjects, in commit order; never reused
     Column("subject", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("format", Integer, nullable=False),

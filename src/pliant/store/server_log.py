@@ -1,15 +1,15 @@
-"""The server's log: what it writes to standard error, which is a file that may not grow for ever."""
+"""The server's log on standard error; rotates its file, so that it does not grow for ever."""
 
 import logging
 import os
 from pathlib import Path
 
 MOST = 8 * 2**20
-"""Bytes after which `server.log` becomes `server.log.1`, in the place of an older one."""
+"""Bytes after which `server.log` becomes `server.log.1` and replaces an older one."""
 
 
 class ServerLog(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to standard error, and gives it a fresh file when it is `path` and has grown too large."""
+    """Writes to standard error; if that is `path` and has grown too large, opens a new file for it."""
 
     def __init__(self, path: Path, most: int = MOST) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ServerLog(logging.StreamHandler):  # type: ignore[type-arg]
         self._path.rename(self._path.with_name(f"{self._path.name}.1"))
         fresh = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            for descriptor in (1, error):  # both: what a library prints must not go to the old file
+            for descriptor in (1, error):  # both: what libraries print must not go to the old file
                 os.dup2(fresh, descriptor)
         finally:
             os.close(fresh)

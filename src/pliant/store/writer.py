@@ -1,4 +1,4 @@
-"""The one writer of a store: callers that wait together share one transaction and one sync to disk."""
+"""The only writer of a store: callers that wait together share one transaction and one sync to disk."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from pliant.store.reserve import Reserve
 T = TypeVar("T")
 
 HUNG = 300
-"""Ms for which the transaction of a leader that has lost its lease may go on."""
+"""Milliseconds that `claim` waits for the transaction of a leader that has lost its lease."""
 
 _COUNTS = schema.leadership.c
 _EPOCH = select(schema.state.c.epoch).with_for_update()
@@ -38,16 +38,16 @@ _EVENTS, _AUDIT = schema.events.insert(), schema.audit.insert()
 
 @dataclass(slots=True)
 class _Waiting:
-    """One caller's transaction to be."""
+    """The transaction that one caller waits for."""
 
     epoch: int
     change: Change
-    error: Exception | None  # None: it is on disk; an interrupted transaction leaves what was put in first
-    done: bool = False  # under the write lock: error is the outcome
+    error: Exception | None  # None: committed. Set first, and kept if the transaction is interrupted
+    done: bool = False  # set under the write lock: error is the outcome
 
 
 class Writer:
-    """Serialises what this process writes; the database does so between processes."""
+    """Serialises this process's writes; between processes the database does so."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -56,13 +56,13 @@ class Writer:
         self._lock = Lock()  # held while a transaction is written
         self._queue: list[_Waiting] = []
         self._queue_lock = Lock()
-        self.transactions = 0  # of commits; a shared one counts once
+        self.transactions = 0  # number of commits; a shared one counts once
 
     def lead(self) -> int:
         return self.write(_lead, durable=True)
 
     def claim(self, seen: Seen) -> int | None:
-        """`lead`, unless the leader was heard of since."""
+        """`lead`, unless the leader has shown life since; None then."""
 
         def work(connection: Connection) -> int | None:
             now = seen_by(connection, epoch=_epoch(connection))
@@ -70,7 +70,7 @@ class Writer:
 
         try:
             return self.write(work, durable=True, wait=HUNG)
-        except StoreBusy:  # the leader that is silent stopped in the middle of a transaction
+        except StoreBusy:  # the silent leader stopped in the middle of a transaction
             if not self._link.end_holders(schema.state):
                 raise
             return self.write(work, durable=True)
@@ -94,7 +94,7 @@ class Writer:
         self.write(raise_epoch, durable=True)
 
     def write(self, work: Callable[[Connection], T], *, durable: bool = False, wait: int = WAIT) -> T:
-        """The result of some work in a transaction of its own; `wait`: see Link.writing."""
+        """The result of `work` in a transaction of its own; `wait`: see Link.writing."""
         with self._lock:
             while True:
                 try:
@@ -117,12 +117,12 @@ class Writer:
             raise mine.error
 
     def _write(self, together: Sequence[_Waiting]) -> None:
-        """All in one transaction; if one of them is at fault, one by one, so that no other fails for it."""
+        """Writes all in one transaction; if one of them is at fault, one by one, so that no other fails."""
         try:
             self._transact(together)
         except StoreError as failure:
-            # After a lost connection there is no second try: it might write a thing twice. What SQLite could
-            # not write for lack of space was taken back wholly.
+            # There is no retry after a lost connection: it could write a thing twice. What SQLite could not
+            # write for lack of space was rolled back as a whole.
             if isinstance(failure, DiskFull) and self._reserve.give_up():
                 self._write(together)
             elif len(together) > 1 and isinstance(failure.__cause__, (IntegrityError, DataError)):
@@ -163,7 +163,7 @@ class Writer:
         return self._link.writing(durable, wait=wait)
 
     def _identity(self) -> tuple[int, int] | None:
-        """Which file it is, to notice that writing would go to one that nobody finds again."""
+        """Identifies the file, so that writing to a removed or replaced file is noticed."""
         if self._link.path is None:
             return None
         try:
@@ -174,7 +174,7 @@ class Writer:
 
 
 def seen_by(connection: Connection, epoch: int) -> Seen:
-    """With what is counted of the leader of that epoch."""
+    """What is counted of the leader, with that epoch."""
     found = connection.execute(select(schema.leadership)).one()
     return Seen(epoch, found.renewed, found.revision)
 
@@ -192,7 +192,7 @@ def _epoch(connection: Connection) -> int:
 
 
 def apply(connection: Connection, change: Change) -> None:
-    """Write a change: what it drops goes before what it puts."""
+    """Writes a change: drops first, then puts."""
     name = connection.dialect.name
     for kind, rows in change.drops:
         connection.execute(delete(kind.table), rows)
@@ -212,19 +212,19 @@ def apply(connection: Connection, change: Change) -> None:
 
 @cache
 def delete(table: Table) -> Delete:
-    """By primary key."""
+    """Deletes by primary key."""
     return table.delete().where(and_(*(column == bindparam(column.name) for column in table.primary_key)))
 
 
 def _postgresql_insert(table: Table) -> Any:
-    from sqlalchemy.dialects import postgresql  # costs a start 30 ms, and few need it
+    from sqlalchemy.dialects import postgresql  # this import costs a start 30 ms, and few need it
 
     return postgresql.insert(table)
 
 
 @cache
 def upsert(dialect: str, table: Table) -> Insert:
-    """Insert, or replace what has the same primary key without touching what refers to it."""
+    """Inserts, or replaces the row with the same primary key without touching rows that refer to it."""
     statement = sqlite.insert(table) if dialect == "sqlite" else _postgresql_insert(table)
     rest = {column.name: statement.excluded[column.name] for column in table.c if not column.primary_key}
     made: Insert = statement.on_conflict_do_update(index_elements=[*table.primary_key], set_=rest)

@@ -1,4 +1,4 @@
-"""Elastic training inside a job: workers come and go; batch, order of the records and loss do not change.
+"""Elastic training in a job: the number of workers may change; batch, record order and loss stay the same.
 
 import pliant.train as pt
 job = pt.init()                                             # a world of one outside Pliant
@@ -7,7 +7,7 @@ data = job.data(dataset, global_batch=256, max_micro_batch=64)
 for _epoch in job.epochs(10):
     for batch in data:
         with job.step(batch) as step:
-            step.backward(loss(model(batch.x), batch.y))    # the optimizer steps when the batch is whole
+            step.backward(loss(model(batch.x), batch.y))    # the optimizer steps once per global batch
 """
 
 from typing import TYPE_CHECKING, Any

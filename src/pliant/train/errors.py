@@ -1,7 +1,7 @@
-"""What can go wrong in an elastic job, as types. Each message says what is wrong, where, what to do."""
+"""The exceptions of elastic training. Each message says what is wrong, where, and what to do."""
 
-PROTOCOL = 1  # of the messages to the master; parties of another version are refused
-EX_TEMPFAIL = 75  # exit code of a worker that the job dropped
+PROTOCOL = 1  # version of the messages to the master, which refuses workers of another version
+EX_TEMPFAIL = 75  # exit code of a worker that the master refused
 
 
 def count(number: int, what: str) -> str:
@@ -10,11 +10,11 @@ def count(number: int, what: str) -> str:
 
 
 class TrainError(Exception):
-    """Any error of the library; the message names the cure."""
+    """Any error of the library; the message names the remedy."""
 
 
 class BadSettings(TrainError):
-    """The script asks for something that cannot be trained as asked."""
+    """A setting or a call of the script is invalid."""
 
 
 class BadData(TrainError):
@@ -22,15 +22,15 @@ class BadData(TrainError):
 
 
 class BadCheckpoint(TrainError):
-    """A checkpoint is truncated, or belongs to another model."""
+    """A checkpoint is missing or damaged, belongs to another script, or cannot be written."""
 
 
 class MasterAway(TrainError):
-    """The master did not answer for longer than the caller's patience."""
+    """The master did not answer within the caller's `patience_s`."""
 
 
 class Refused(TrainError):
-    """The master answered with an error. `code` is its stable word, `status` the HTTP status."""
+    """The master answered with an error. `code` is its stable identifier, `status` the HTTP status."""
 
     def __init__(self, message: str, code: str = "", status: int = 0) -> None:
         super().__init__(message)
@@ -39,11 +39,11 @@ class Refused(TrainError):
 
 
 class JobFailed(TrainError):
-    """The job is over without success; the message holds the first cause."""
+    """The job has failed; the message gives the cause."""
 
 
 class GenerationOver(Exception):
-    """The communicator of this generation is gone. Internal: the step is redone by the next generation."""
+    """Internal: this generation's communicator is gone; the next generation redoes the step."""
 
 
 class Left(SystemExit):

@@ -1,12 +1,12 @@
-"""Imports torch with three quarters of the processor time that it takes otherwise."""
+"""Imports torch in three quarters of the CPU time of a plain import."""
 
 import gc
 
 
 def import_torch(*, optimizers: bool) -> None:
-    """Without a search for garbage, of which imports make none: torch makes half a million objects.
+    """Import torch with garbage collection off: the import creates half a million objects and no garbage.
 
-    `optimizers`: also what each of them imports when it is made, 900 more modules.
+    `optimizers`: also import the 900 modules that every optimizer imports when it is created.
     """
     searched = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""People, programs, keys, roles, rules, and the audit."""
+"""People, programs, keys, rules, roles, security settings, and logins by a provider."""
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
@@ -20,8 +20,8 @@ class UserItem(TypedDict):
     lastLogin: Stamp | None
     enabled: bool
     account: str | None
-    groups: list[str]  # which the login provider named at the last login
-    email: str | None  # the same
+    groups: list[str]  # as the login provider named them last
+    email: str | None  # as the login provider named it last
 
 
 class UserList(Page):
@@ -33,8 +33,8 @@ class UserRequest(TypedDict, total=False):
 
     email: Required[UserName]
     account: Annotated[str, Length(64, word=True)]
-    resetPassword: Literal[True]  # there are no other users
-    notify: Literal[False]  # its password is told in the answer only
+    resetPassword: Literal[True]  # each new user must set a password
+    notify: Literal[False]  # only the answer contains its password
 
 
 class UserMade(TypedDict):
@@ -77,7 +77,7 @@ class ApplicationItem(TypedDict):
     lastLogin: Stamp | None
     enabled: bool
     account: str | None
-    clientSecret: NotRequired[str]  # once, when it is made
+    clientSecret: NotRequired[str]  # only when it is created
 
 
 class ApplicationList(TypedDict):
@@ -126,7 +126,7 @@ class RuleRequest(TypedDict, total=False):
 
 
 class RuleStatus(TypedDict):
-    phase: Literal["Ready", "NotReady"]  # not ready: it does nothing now
+    phase: Literal["Ready", "NotReady"]  # NotReady: it has no effect now
 
 
 class RuleItem(TypedDict):
@@ -143,7 +143,7 @@ class RuleItem(TypedDict):
     updatedAt: Stamp
     deletedAt: Stamp | None
     createdBy: str
-    tenantId: int  # there is one
+    tenantId: int  # always 1
     status: RuleStatus
 
 
@@ -197,7 +197,7 @@ class RolePermission(TypedDict):
 
 class RoleSet(TypedDict, total=False):
     id: Required[Annotated[str, Length(64)]]
-    name: Annotated[str, Length(64)]  # the same
+    name: Annotated[str, Length(64)]  # equal to the id
 
 
 class RoleRequest(TypedDict, total=False):
@@ -210,7 +210,7 @@ class RoleRequest(TypedDict, total=False):
 class RoleChange(TypedDict, total=False):
     name: RoleName
     description: Annotated[str, Length(255)]
-    enabled: bool | None  # null: stays
+    enabled: bool | None  # null: unchanged
     permissionSets: Annotated[list[RoleSet], Length(100, least=1)]
 
 
@@ -222,7 +222,7 @@ class RoleItem(TypedDict):
     effectiveEnabled: bool
     custom: bool
     deprecated: bool
-    permissionSets: list[RoleSet]  # of a custom one
+    permissionSets: list[RoleSet]  # of a custom role
     permissions: list[RolePermission]
     kubernetesPermissions: None  # roles give nothing on a cluster itself
     createdAt: Stamp | None  # None: it is built in
@@ -282,7 +282,7 @@ class SecuritySettingChange(TypedDict):
 class LoginProvider(TypedDict):
     name: str
     issuer: str
-    logoutUrl: str  # where one logs out of the provider too; empty: not known
+    logoutUrl: str  # address that logs out of the provider too; empty: not known
 
 
 class LoginProviders(TypedDict):
@@ -305,7 +305,7 @@ class IdpClient(TypedDict, total=False):
     mandatoryClaim: NeededClaim
 
 
-class IdpMappers(TypedDict, total=False):  # what of a person is read from which claim
+class IdpMappers(TypedDict, total=False):  # claims of the provider that hold the fields of a person
     groups: Required[str]
     email: Required[str]
     uid: str  # the account of this machine as which their jobs run
@@ -318,7 +318,7 @@ class Idp(TypedDict):
     type: str
     name: str
     issuer: str
-    redirectUri: str  # that the provider must know
+    redirectUri: str  # must be known to the provider
     oidcData: IdpClient
     mappers: IdpMappers
 
@@ -331,14 +331,14 @@ class LoginRequest(TypedDict, total=False):
 
     holder: Required[
         Annotated[str, Length(64, least=64)]
-    ]  # SHA-256, in hex, of a secret that `token` is to show
-    program: bool  # it is no page of this server; a page must allow it
+    ]  # SHA-256, in hex, of the secret that is sent for the tokens
+    program: bool  # true: a program, not a page of this server; a page must allow it
 
 
 class LoginBegun(TypedDict):
     url: str  # at the provider, for a browser
     state: str
-    code: str  # which the page that allows a program shows too; empty for a page
+    code: str  # the page that allows a program shows it too; empty for a page
     expiresIn: int
 
 
@@ -347,7 +347,7 @@ class LoginArrived(TypedDict, total=False):
 
     state: Required[Secretive]
     code: Required[Annotated[str, Length(4000, least=1)]]
-    issuer: Secretive  # who the address says has sent the browser back, if it says so
+    issuer: Secretive  # issuer in the address with which the browser came back, if it names one
 
 
 class LoginAsked(TypedDict):

@@ -1,4 +1,4 @@
-"""What is kept for submissions: environments, compute resources, templates, policies."""
+"""Parts of submissions that are kept: environments, compute, data, credentials, templates, policies."""
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
@@ -28,11 +28,11 @@ class Meta(TypedDict, total=False):
     name: Required[Label]
     description: About | None
     scope: ScopeWord
-    scopeType: ScopeWord  # the same by the name that it has in templates
+    scopeType: ScopeWord  # the same, by the name that templates use
     scopeId: Word | None  # id or name of the department or project
     departmentId: Word | None
     projectId: Word | None
-    clusterId: Word | None  # the one that there is
+    clusterId: Word | None  # only this server's cluster
     autoDelete: Unused
     private: Unused
     workloadSupportedTypes: Unused
@@ -137,7 +137,7 @@ class InferenceTemplateRequest(TypedDict):
 
 
 class AssetChange(TypedDict, total=False):
-    """What is named is set; a spec is replaced as a whole."""
+    """The fields that are sent are set; a spec is replaced as a whole."""
 
     meta: dict[str, str | None]
 
@@ -211,7 +211,7 @@ class AssetItem(TypedDict):
     meta: AssetMeta
     spec: dict[str, Any]
     runnable: Runnable | None  # if complyToProject was named
-    notices: list[str]  # to a request that keeps it: what of it has no effect
+    notices: list[str]  # fields that have no effect; in the answer to a create or change
 
 
 class AssetPage(TypedDict):
@@ -233,7 +233,7 @@ class PolicyMeta(TypedDict, total=False):
     scope: ScopeWord
     departmentId: Word | None
     projectId: Word | None
-    clusterId: Word | None  # the one that there is
+    clusterId: Word | None  # only this server's cluster
     name: Unused
 
 
@@ -279,7 +279,7 @@ class PolicyItem(TypedDict):
 
     meta: AssetMeta
     policy: dict[str, Any]
-    notices: list[str]  # to a request that keeps it: what of it has no effect
+    notices: list[str]  # fields that have no effect; in the answer to a create or change
 
 
 class PolicyEntry(PolicyItem):

@@ -1,4 +1,4 @@
-"""Machines: clusters, nodes, node pools, topologies, and what is set about scheduling."""
+"""Clusters, nodes, node pools, bookings, topologies, settings of scheduling, and telemetry."""
 
 from typing import Annotated, Literal, Required, TypedDict
 
@@ -17,7 +17,7 @@ class ClusterItem(TypedDict):
     uuid: str
     name: str
     version: str
-    tenantId: int  # there is one
+    tenantId: int  # always 1
     createdAt: Stamp
     domain: str | None
     status: ClusterStatus
@@ -94,14 +94,14 @@ class NodeList(Page):
 class TaintItem(TypedDict, total=False):
     key: Required[LabelKey]
     value: LabelValue
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]  # NoSchedule if not said
-    exclude: bool  # take it away
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]  # default: NoSchedule
+    exclude: bool  # remove it
 
 
 class NodeRequest(TypedDict, total=False):
     """What is named is set, all else stays."""
 
-    labels: Annotated[dict[str, LabelValue | None], Length(100), Looks(keys=LABEL_KEY)]  # null: take it away
+    labels: Annotated[dict[str, LabelValue | None], Length(100), Looks(keys=LABEL_KEY)]  # null: remove it
     taints: Annotated[list[TaintItem], Length(100)]
 
 
@@ -121,7 +121,7 @@ class PoolScheduling(TypedDict, total=False):
 
 
 class PoolPart(TypedDict, total=False):
-    clusterId: Word  # the one that there is
+    clusterId: Word  # only this server's cluster
     overProvisioningRatio: Unused
     gpuNetworkAccelerationLabelKey: Unused
     gpuNetworkAccelerationDetection: Unused
@@ -143,7 +143,7 @@ class PoolRequest(PoolPart, total=False):
 class PoolChange(PoolPart, total=False):
     """In a change, what is not named stays as it is."""
 
-    name: Word  # the one that it has
+    name: Word  # only its present name
     labelKey: LabelKey
     labelValue: PlacedLabel
 
@@ -177,7 +177,7 @@ class NodePoolItem(TypedDict):
     networkTopologyName: str | None
     # ours
     minRuntimeSeconds: float | None
-    notices: list[str]  # what was sent and has no effect; of an answer to a change
+    notices: list[str]  # fields of a change that have no effect; in the answer to it
 
 
 class NodePoolList(Page):
@@ -191,7 +191,7 @@ class BookingRequest(TypedDict, total=False):
     start: Moment  # left out: now
     end: Required[Moment]
     projectName: Word  # by name or id
-    maintenance: bool  # nobody's: whole nodes; then `nodes` names them
+    maintenance: bool  # for no project: whole nodes, which `nodes` names
     gpus: Annotated[int, Range(1, 100_000)]
     nodePool: Word  # left out: default
     nodes: Annotated[list[Word], Length(1000)]  # only on these
@@ -227,7 +227,7 @@ class BookingList(TypedDict):
     bookings: list[BookingItem]
 
 
-Levels = Annotated[list[LabelKey], Length(20), Looks(entries=1, once=True)]  # of nodes, the widest first
+Levels = Annotated[list[LabelKey], Length(20), Looks(entries=1, once=True)]  # node labels, the widest first
 
 
 class TopologyRequest(TypedDict, total=False):
@@ -237,7 +237,7 @@ class TopologyRequest(TypedDict, total=False):
 
 
 class TopologyChange(TypedDict, total=False):
-    name: Word  # the one that it has
+    name: Word  # only its present name
     levels: Required[Levels]
     clusterId: Word
 
@@ -249,7 +249,7 @@ class TopologyItem(TypedDict):
     name: str
     clusterId: str
     levels: list[str]  # node labels, the widest first
-    nodePools: list[str]  # names of those whose workloads mean it
+    nodePools: list[str]  # names of the pools that use it
     # ours
     nodes: int  # that carry all of its labels
 

@@ -1,4 +1,4 @@
-"""What happened to a workload or to something else: events, and the history that is made of them."""
+"""Events of workloads and of other things, and the history that is made of them."""
 
 from typing import Any, Literal, NotRequired, TypedDict
 

@@ -14,7 +14,7 @@ class AttemptEntry(TypedDict):
     node: str
     startedAt: Stamp | None
     endedAt: Stamp | None
-    gpus: float  # that it held last
+    gpus: float  # held last
     gpuHours: float
     exitCode: int | None  # None until it has ended, and where it was lost
     signal: int | None
@@ -35,7 +35,7 @@ class HistoryEntry(TypedDict):
     submittedAt: Stamp
     completedAt: Stamp | None
     waitedSeconds: int
-    gpus: float  # that the last attempts of its tasks held
+    gpus: float  # held by the last attempts of its tasks
     attempts: int
     outcome: Outcome
     tries: NotRequired[list[AttemptEntry]]  # with ?attempts=true

@@ -1,4 +1,4 @@
-"""What the link inside a running job and its server tell each other. Ours."""
+"""Messages between the link inside a running job and the server. Ours."""
 
 from typing import Annotated, Literal, Required, TypedDict
 

@@ -1,4 +1,4 @@
-"""Bounds of what may be sent, beside the types that they bound. `pliant.api.schemas.models` checks them."""
+"""Bounds of what may be sent, next to the types that they bound. `pliant.api.schemas.models` checks them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number within these, both included."""
+    """A number from `least` to `most`, both included."""
 
     least: float
     most: float
@@ -14,8 +14,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many characters, entries or keys. Text has no NUL; `plain` text no control character at all, and
-    neither it nor a `word` has one that turns the direction of writing: such a name looks like another."""
+    """From `least` to `most` characters, entries or keys. Text has no NUL.
+
+    `plain` text has no control character. Neither `plain` text nor a `word` has a character that changes the
+    direction of writing: with it, one name looks like another.
+    """
 
     most: int
     least: int = 0
@@ -25,11 +28,11 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What a value looks like, for the description: who refuses another one says what is wrong with it.
+    """The form of a value, for the description only: the code that refuses other values says what is wrong.
 
-    `pattern` is a regular expression of JSON Schema, `keys` one of an object's keys; there are no other
-    values than `words`; a number is between `least` and `most`, and a multiple of `step`; a list has
-    `entries` at least and, if `once`, none twice. Or it looks like `other`.
+    `pattern` is a regular expression of JSON Schema, `keys` one for an object's keys. `words` are the only
+    values. A number is between `least` and `most`, and a multiple of `step`. A list has at least `entries`
+    entries and, if `once`, no entry twice. Or the value has the form `other`.
     """
 
     pattern: str = ""
@@ -57,7 +60,7 @@ Name = Annotated[str, Length(1000, least=1, word=True)]
 
 @dataclass(frozen=True, slots=True)
 class NoEffect:
-    """A field of Run:ai that is taken and does nothing here; the answer says so."""
+    """A field of Run:ai that is accepted and has no effect here; the answer says so."""
 
 
 Unused = Annotated[Any, NoEffect()]
@@ -65,6 +68,6 @@ Unused = Annotated[Any, NoEffect()]
 
 @dataclass(frozen=True, slots=True)
 class RulesOf:
-    """A tree with the fields of a type, with a rule of a policy where a value would stand."""
+    """A tree with the fields of a type, which has rules of a policy in the place of values."""
 
     kind: type

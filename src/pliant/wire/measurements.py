@@ -1,4 +1,4 @@
-"""What was measured over time."""
+"""Measurements over time."""
 
 from typing import NotRequired, TypedDict
 
@@ -7,7 +7,7 @@ from pliant.wire.shapes import Stamp
 
 class MeasuredValue(TypedDict):
     value: str  # a number
-    timestamp: Stamp  # the end of the time of which it is the mean
+    timestamp: Stamp  # end of the period of which it is the mean
 
 
 class MeasuredGroup(TypedDict):
@@ -21,7 +21,7 @@ class Measurement(TypedDict):
 
     type: str
     labels: dict[str, str]  # gpu: its uuid
-    values: list[MeasuredValue]  # where nothing was measured there is none
+    values: list[MeasuredValue]  # only where something was measured
     groups: NotRequired[list[MeasuredGroup]]
 
 
@@ -41,4 +41,4 @@ class Measurements(TypedDict):
     measurements: list[Measurement]
     histogram: list[Histogram]
     # ours
-    missing: list[str]  # metrics of which there is no value in that time
+    missing: list[str]  # metrics without a value in that period

@@ -1,4 +1,4 @@
-"""Who is told what becomes of jobs."""
+"""Notifications about jobs, and the mail server that sends them."""
 
 from typing import Annotated, Literal, Required, TypedDict
 
@@ -28,7 +28,7 @@ class NotificationItem(TypedDict):
     address: str
     user: str | None  # null: all users' jobs
     on: list[str]
-    pending: int  # what is still to be told
+    pending: int  # messages that are not sent yet
     createdAt: Stamp
     createdBy: str
 
@@ -67,9 +67,9 @@ EmailConfig = TypedDict(
     "EmailConfig",
     {
         "smtpHost": Required[Annotated[str, Length(253, least=1, plain=True)]],
-        "smtpPort": PortNumber,  # 587 if not said; 465 is TLS from the start
-        "smtpTlsEnabled": bool,  # true if not said
-        "authType": Literal["auth_login", "auth_plain", "auth_none"],  # of the first two the server chooses
+        "smtpPort": PortNumber,  # default: 587; 465 is TLS from the start
+        "smtpTlsEnabled": bool,  # default: true
+        "authType": Literal["auth_login", "auth_plain", "auth_none"],  # the server chooses from the first two
         "username": Annotated[str, Length(254, plain=True)],
         "passwordFile": Annotated[
             str, Length(1000, plain=True), Looks(ABSOLUTE)
@@ -82,7 +82,7 @@ EmailConfig = TypedDict(
     },
     total=False,
 )
-"""The mail server, by the names that Run:ai has for it. A password is sent in no request."""
+"""The mail server, in Run:ai's field names. No request contains a password."""
 
 
 class EmailRequest(TypedDict):
@@ -128,7 +128,7 @@ class SubscriptionRequest(TypedDict):
     """Body of POST /api/v1/subscriptions."""
 
     events: Annotated[list[EventsOf], Length(1, least=1)]
-    # email: to the caller's own name; or a mail address
+    # `email` means the caller's own address; any other channel is a mail address
     channels: Annotated[list[Annotated[Name, Looks(CHANNEL)]], Length(1, least=1)]
 
 

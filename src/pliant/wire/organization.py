@@ -30,15 +30,15 @@ class PlainQuota(TypedDict, total=False):
 
     deserved: Annotated[Bound, _WHOLE_OR_NONE] | None  # null or -1: unlimited
     limit: Annotated[Bound, _WHOLE_OR_NONE] | None
-    overQuotaWeight: Amount  # taken and not used: weights are about GPUs
-    units: Literal["Mib", "MB", "GB"]  # MB if not said
+    overQuotaWeight: Amount  # accepted and not used: weights concern GPUs
+    units: Literal["Mib", "MB", "GB"]  # default: MB
 
 
 MinRuntime = Annotated[float, Range(0, 10**10), _MILLI]
 
 
 class QuotaRequest(TypedDict, total=False):
-    nodePool: Named  # not said: the pool `default`
+    nodePool: Named  # default: the pool `default`
     gpu: GpuQuota
     cpu: PlainQuota
     memory: PlainQuota
@@ -67,12 +67,12 @@ class NodeTypes(TypedDict, total=False):
 
 
 class UnitPart(TypedDict, total=False):
-    """What can be set of a project or department; in a change, what is not named stays as it is."""
+    """The settable fields of a project or department; in a change, a field that is not sent stays."""
 
     description: Text
     parentId: Word
-    clusterId: Word  # the one that there is
-    requestedNamespace: Word | None  # the one that follows from the name, or none
+    clusterId: Word  # only this server's cluster
+    requestedNamespace: Word | None  # null, or the one that follows from the name
     enforceRunaiScheduler: Annotated[bool, Looks(words=(True,))]
     resources: list[QuotaRequest]
     schedulingRules: Rules
@@ -91,13 +91,13 @@ class UnitRequest(UnitPart, total=False):
 class UnitChange(UnitPart, total=False):
     """The same of one that is there."""
 
-    name: Word  # the one that it has
+    name: Word  # only its present name
 
 
 class QuotaSheetRow(TypedDict, total=False):
     id: Required[Word]  # or the name
     resources: Required[Annotated[list[QuotaRequest], Length(1000, least=1)]]
-    etag: Word  # of what was read: changed only if it is still so
+    etag: Word  # of the version that was read: refused if it has changed since
 
 
 class QuotaSheet(TypedDict):
@@ -161,7 +161,7 @@ class Overpromise(TypedDict):
     """Quotas that add up to more than there is, its own among them."""
 
     nodePoolName: str
-    departmentName: str | None  # within whose quota; null: against the nodes of the pool
+    departmentName: str | None  # whose quota they exceed; null: they exceed the nodes of the pool
     promisedGpus: float
     gpus: float  # what there is
 
@@ -212,7 +212,7 @@ class OrgUnitItem(TypedDict):
     parentId: str
     parent: Above | None  # null: it is at the top
     requestedNamespace: str | None
-    enforceRunaiScheduler: bool  # there is no other
+    enforceRunaiScheduler: bool  # always true
     createdAt: Stamp
     resources: list[PoolQuota]
     schedulingRules: RulesItem

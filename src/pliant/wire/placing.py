@@ -1,4 +1,4 @@
-"""The part of a submission that says on which nodes its tasks may stand, and how near to one another."""
+"""The part of a submission that says which nodes its tasks may use, and how near to one another."""
 
 from typing import Annotated, Literal, Required, TypedDict
 
@@ -24,13 +24,13 @@ class NodeAffinity(TypedDict, total=False):
 
 
 class Preferred(TypedDict, total=False):
-    weight: Annotated[int, Looks(least=1, most=100)]  # 1 if not said
+    weight: Annotated[int, Looks(least=1, most=100)]  # default: 1
     matchExpressions: Annotated[list[Expression], Length(100), _SOME]
 
 
 class Toleration(TypedDict, total=False):
     name: Word
-    operator: Literal["Equal", "Exists"]  # Equal if not said
+    operator: Literal["Equal", "Exists"]  # default: Equal
     key: Word
     value: Word
     effect: Literal["NoSchedule", "NoExecute", "PreferNoSchedule", "Any"]
@@ -49,6 +49,6 @@ class PodAntiAffinity(TypedDict, total=False):
 
 
 class Nearness(TypedDict, total=False):
-    name: Word  # not said: one that has the levels
+    name: Word  # default: one that has the levels
     requiredPlacement: Word  # a level
     preferredPlacement: Word

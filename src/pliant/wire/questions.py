@@ -1,4 +1,4 @@
-"""What the scheduler thinks: verdicts, why, the queue, what-if, drains, fairness, replay. All ours."""
+"""Answers of the scheduler: verdicts, why, the queue, what-if, drains, fairness, replay. All ours."""
 
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -63,9 +63,9 @@ class QueueEntry(TypedDict):
     gpus: float
     reason: Reason | None
     since: Stamp
-    remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
-    like: str | None  # the first of its kind, behind which it waits
-    start: dict[str, Any] | None  # earliest, latest and how they are known, of those that were asked for
+    remedy: dict[str, Any] | None  # what would let it start; only for the first of its kind
+    like: str | None  # name of the first of its kind
+    start: dict[str, Any] | None  # earliest, latest and how they are known; only for the entries asked for
 
 
 class Queue(TypedDict):

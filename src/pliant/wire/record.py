@@ -1,21 +1,21 @@
-"""The lines of the record of cycles, as a server writes them and everybody who has one reads them."""
+"""Reads the lines of the record of cycles that a server writes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 class Rows:
-    """The rows of a record, whole. They are numbered as they come, from 0 at each whole world.
+    """Restores the whole rows of a record. Rows are numbered as they come, from 0 at each whole world.
 
-    A line has [class, row, gone] for a new row. For one that was told before it has [number, changed fields],
-    or [number] if it is gone.
+    A line has [class, row, gone] for a new row. For a known row it has [number, changed fields], or [number]
+    if the row is gone.
     """
 
     def __init__(self) -> None:
         self._told: list[tuple[str, Mapping[str, Any]]] | None = None  # by number; None: before a whole world
 
     def of(self, entry: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-        """What a line tells: the class of a row, the row, and whether it is gone."""
+        """Each row in a line: its class, the row, and whether it is gone."""
         if entry.get("base") is not None:
             self._told = [(name, body) for name, body in entry["base"]]
             yield from [(name, body, False) for name, body in self._told]

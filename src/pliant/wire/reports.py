@@ -1,4 +1,4 @@
-"""Reports: what was allocated and used of GPUs, processors and memory in a time that has passed."""
+"""Reports: GPUs, processors and memory that were allocated and used in a past period."""
 
 from typing import Annotated, Literal, Required, TypedDict
 
@@ -18,7 +18,7 @@ class ReportRequest(TypedDict, total=False):
     description: Annotated[str, Length(250)]
     start: Required[Moment]
     end: Required[Moment]
-    groupBy: Grouping | None  # Cluster if not said
+    groupBy: Grouping | None  # default: Cluster
     filterBy: Annotated[list[Filter], Length(100)]
 
 
@@ -34,7 +34,7 @@ class ReportItem(TypedDict):
     filterBy: list[str]
     createdAt: Stamp
     createdBy: str
-    tenantId: int  # there is one
+    tenantId: int  # always 1
     status: Literal["Pending", "Processing", "Ready", "Failed"]
     statusUpdatedAt: Stamp
     statusMessage: str

@@ -1,4 +1,4 @@
-"""The server itself: errors, who one is, tokens, health, doctor."""
+"""The server itself: errors, the caller's identity, tokens, health, doctor."""
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
@@ -36,7 +36,7 @@ class Problem(TypedDict):
     details: str
     # ours
     reason: str  # stable word for machines: not-found, name-exists, bad-request, over-quota, conflict, ...
-    fields: list[FieldProblem]  # which fields are wrong, so that a form can say it there; may be empty
+    fields: list[FieldProblem]  # the fields that are wrong, so that a form can mark them; may be empty
     complianceIssues: NotRequired[list[ComplianceIssue]]  # what policies do not allow
 
 
@@ -50,7 +50,7 @@ class ServerItem(TypedDict):
     state: str
     epoch: int
     role: str  # leader | standby
-    standby: str | None  # URL of the server that stands by
+    standby: str | None  # URL of the standby server
     simulated: bool
     cycles: int
     uptime: float  # seconds
@@ -110,7 +110,7 @@ class Whoami(TypedDict):
     id: str
     # ours
     subject: str  # as access rules name it
-    account: str | None  # of the machine, whose processes its jobs are
+    account: str | None  # of the machine, as which its jobs run
     roles: list[GivenRole]
     mustChangePassword: bool  # nothing else is allowed before
 
@@ -130,7 +130,7 @@ class Health(TypedDict):
 
 
 class ShutdownRequest(TypedDict, total=False):
-    stopTasks: bool  # false if not said: they go on running
+    stopTasks: bool  # default: false, they go on running
 
 
 class BackupRequest(TypedDict):

@@ -1,4 +1,4 @@
-"""What is sent into the tasks of a workload: commands with their terminals, and input."""
+"""What clients send into the tasks of a workload: commands with their terminals, and input."""
 
 from typing import Annotated, Required, TypedDict
 
@@ -13,8 +13,8 @@ class Command(TypedDict, total=False):
     command: Required[Annotated[list[Text], Length(10_000, least=1)]]
     tty: bool
     stdin: bool
-    rows: Screen  # 24 if not said
-    columns: Screen  # 80
+    rows: Screen  # default: 24
+    columns: Screen  # default: 80
     pod: Word
 
 
@@ -29,7 +29,7 @@ class Connect(TypedDict, total=False):
 class Reach(TypedDict):
     """Of GET /api/v1/workloads/{id}/exec/port."""
 
-    tunnel: bool  # by POST to that path; else at the port itself, on the server's machine
+    tunnel: bool  # true: by POST to that path; false: at the port itself, on the server's machine
 
 
 class Resized(TypedDict):
@@ -42,7 +42,7 @@ class Resized(TypedDict):
 class Taken(TypedDict):
     """Of POST /api/v1/workloads/{id}/input."""
 
-    taken: int  # bytes, one more for the end; the rest is to be sent again
+    taken: int  # bytes, one more for the end; send the rest again
 
 
 class ExecStarted(TypedDict):

@@ -1,6 +1,6 @@
-"""What words look like that people choose, or write by a grammar, as the description tells it.
+"""The form of texts that people choose or write by a grammar, for the description.
 
-Who refuses others stands where they are read, and says more; tests hold both together.
+The code that reads a text refuses other forms, with more detail; tests hold both together.
 """
 
 from typing import Annotated
@@ -29,7 +29,7 @@ LABEL_KEY = rf"^({_DOMAIN}(\.{_DOMAIN})?/)?{_PART}$"
 LabelKey = Annotated[Name, Looks(LABEL_KEY)]
 LabelValue = Annotated[Word, Looks(rf"^({_PART})?$")]
 PlacedLabel = Annotated[Name, Looks(rf"^{_PART}$")]
-"""The value of a label that must say something."""
+"""The value of a label that must not be empty."""
 
 Cores = Annotated[Amount, Looks(least=0, step=0.001)]
 _REST = r"(\.[0-9]{1,3})?"

@@ -98,8 +98,8 @@ class GitVolume(TypedDict, total=False):
     repository: Required[Name]
     branch: Word
     revision: Word
-    path: Word  # where; on one machine below the job's folder. Not said: the name of the repository
-    credentialId: Word  # id or name of a password that is kept
+    path: Word  # target; on one machine below the job's folder. Default: the repository's name
+    credentialId: Word  # id or name of a stored password
     name: Word
     exclude: bool
     passwordSecret: Unused
@@ -112,8 +112,8 @@ class HostPathVolume(TypedDict, total=False):
     """A folder or file of the node."""
 
     path: Required[Name]
-    mountPath: Word  # where the task finds it; on one machine below the job's folder, or the same
-    readOnly: bool  # true if not said
+    mountPath: Word  # path in the task; on one machine below the job's folder, or equal to `path`
+    readOnly: bool  # default: true
     name: Word
     exclude: bool
     mountPropagation: Unused
@@ -153,7 +153,7 @@ class Captured(TypedDict, total=False):
     """Variables of the submitter's own environment."""
 
     variables: Required[Annotated[dict[str, Text], Length(10_000)]]
-    whole: bool  # it is all of it: the job gets nothing of the server's environment
+    whole: bool  # true: this is all of it, and the job gets nothing of the server's environment
 
 
 class DependencyItem(TypedDict, total=False):
@@ -171,7 +171,7 @@ class ArrayItem(TypedDict, total=False):
     """Equal jobs NAME-INDEX that are submitted together."""
 
     indexes: Required[Annotated[Word, Looks(_INDEXES)]]  # Slurm's grammar: 0-15, 0,6,16-32, 0-15:4
-    atOnce: Annotated[int, Range(1, 2**31)]  # not said: all
+    atOnce: Annotated[int, Range(1, 2**31)]  # default: all
 
 
 class ChangedSpec(TypedDict, total=False):
@@ -219,7 +219,7 @@ class Spec(ChangedSpec, total=False):
     security: Unused
     relatedUrls: Unused
     # ours
-    submittedFrom: SeenFolder  # `workingDir`, or where the job starts without one
+    submittedFrom: SeenFolder  # that of `workingDir`, or where the job starts without one
     capturedEnvironment: Captured
     nodeAffinityPreferred: Annotated[list[Preferred], Length(100)]
     podAntiAffinity: PodAntiAffinity  # Required: no two of its tasks on nodes of equal label
@@ -227,7 +227,7 @@ class Spec(ChangedSpec, total=False):
     beginAt: Moment
     dependencies: Annotated[list[DependencyItem], Length(100)]
     dependencyAny: bool  # one of them is enough
-    keepPending: bool  # if a dependency fails: not cancelled, it waits for a later job of the same name
+    keepPending: bool  # a failed dependency does not cancel it: it waits for a later job of that name
     array: ArrayItem
     staleGraceSeconds: Annotated[float, Range(-1, 10**9)]  # -1: for ever
     preemptionDelaySeconds: Amount
@@ -235,7 +235,7 @@ class Spec(ChangedSpec, total=False):
     background: bool  # runs on idle GPUs outside of quota and fair share, first to be evicted
     elastic: bool
     elasticDoubling: bool
-    capturedVariables: Unused  # of an answer that is sent again
+    capturedVariables: Unused  # accepted because answers have it
 
 
 class LevelItem(TypedDict, total=False):
@@ -243,7 +243,7 @@ class LevelItem(TypedDict, total=False):
 
     name: Required[Word]
     parent: Word
-    minGroups: Count  # not said: all
+    minGroups: Count  # default: all
     topology: Nearness
 
 
@@ -251,12 +251,12 @@ class GroupItem(TypedDict, total=False):
     """Equal tasks. What `spec` does not say is as for the whole."""
 
     name: Required[Word]
-    replicas: Count  # 1 if not said
+    replicas: Count  # default: 1
     minReplicas: Count
     maxReplicas: Count
     parent: Word
     spec: Spec
-    priority: Unused  # of an answer that is sent again
+    priority: Unused  # accepted because answers have it
 
 
 class DistributedSpec(Spec, total=False):
@@ -316,7 +316,7 @@ class InferenceChange(TypedDict):
 
 class DataChoice(TypedDict, total=False):
     id: Required[Name]  # or its name
-    kind: Literal["git", "hostPath", "host-path", "nfs"]  # not said: the only one of that id or name
+    kind: Literal["git", "hostPath", "host-path", "nfs"]  # default: any of these
 
 
 class AssetChoice(TypedDict, total=False):
@@ -338,8 +338,8 @@ class Identity(TypedDict, total=False):
     assets: AssetChoice
     # ours
     projectName: Word
-    nameBase: Label  # a name is generated from it ...
-    nameStyle: Literal["hex", "index"]  # ... with 12 digits (if not said), or with the smallest free index
+    nameBase: Label  # the name is generated from it ...
+    nameStyle: Literal["hex", "index"]  # ... with 12 digits (default), or with the smallest free index
     submittedBy: Annotated[str, Length(128, plain=True)]
     source: Word
 

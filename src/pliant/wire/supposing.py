@@ -1,4 +1,4 @@
-"""What can be supposed: the changes of POST /api/v1/what-if, each of its kind."""
+"""The changes that can be supposed with POST /api/v1/what-if, one type for each kind."""
 
 from typing import Annotated, Literal, Required, TypedDict
 
@@ -9,7 +9,7 @@ _Number = Annotated[float, Looks(least=0, most=10**9)]
 
 class _OfOne(TypedDict, total=False):
     workload: Required[Name]  # id or name
-    project: Word  # whose, if several have that name
+    project: Word  # its project, if several have that name
 
 
 class SupposedEnd(_OfOne, total=False):
@@ -26,7 +26,7 @@ class SupposedJob(TypedDict, total=False):
     project: Required[Name]
     name: Word
     gpus: Annotated[float, Looks(least=0, most=10**9, step=1, other=Looks(least=0.001, most=1, step=0.001))]
-    tasks: Annotated[float, Looks(least=0, most=10_000)]  # each with so many GPUs
+    tasks: Annotated[float, Looks(least=0, most=10_000)]  # each with `gpus` GPUs
     priority: _Number
     preemptible: bool
     elastic: bool
@@ -43,7 +43,7 @@ class SupposedNodes(TypedDict, total=False):
 
 
 class _OfNodes(TypedDict, total=False):
-    """The node that is named, or all of a label, such as that of a rack."""
+    """The node of that name, or all nodes with a label, such as that of a rack."""
 
     node: Word
     label: Word

@@ -1,4 +1,4 @@
-"""Which fields of a body exclude or need one another, as the description tells it."""
+"""Which fields of a body exclude or need one another, for the description."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class NotBoth:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Or neither."""
+    """Both fields are set, or neither."""
 
     first: str
     second: str
@@ -39,7 +39,7 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """If `name` is said, one of the others is. `a.b` is the field b of the field a, here and above."""
+    """If `name` is set, one of `one` is set. `a.b` is the field b of the field a, here and above."""
 
     name: str
     one: tuple[str, ...]
@@ -47,8 +47,8 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class With:
-    """With one of these values of `name` (None: it is not said) all of `all` are said, one of `one` if it
-    names any, none of `none`, and the fields of `looks` look like that."""
+    """If `name` has one of these values (None: it is not set), all of `all` are set, one of `one` if it names
+    any, none of `none`, and the fields of `looks` match their patterns."""
 
     name: str
     values: tuple[str | bool | None, ...]
@@ -68,7 +68,7 @@ _SPECS = (
 _SUBMISSIONS = (submission.Submission, submission.Distributed, submission.Inference)
 
 WORKERS = ("numWorkers", "minReplicas", "maxReplicas")
-"""What is said of equal workers, and of no groups."""
+"""Fields of equal workers; taskGroups excludes them."""
 
 _TENANT = ("tenant", "system", "cluster")
 _VAGUE = (None, "NoSchedule", "PreferNoSchedule", "Any")

@@ -1,4 +1,4 @@
-"""Where files of workloads are, and those of deleted ones, as long as they can be brought back."""
+"""Folders of workloads, and files of deleted ones while they can be restored."""
 
 from typing import TypedDict
 

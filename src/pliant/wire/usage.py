@@ -1,4 +1,4 @@
-"""What people held, and the limits of each."""
+"""The GPU usage of people, and their limits."""
 
 from typing import Annotated, NotRequired, TypedDict
 
@@ -14,10 +14,10 @@ class UsageRow(TypedDict):
     month: NotRequired[str]  # 2026-11
     day: NotRequired[str]  # 2026-11-24
     allocatedGpuSeconds: float
-    measuredGpuSeconds: float  # of these, for which the driver told how busy the GPUs were
-    usedGpuSeconds: float  # of the measured, for which they were
+    measuredGpuSeconds: float  # of these, with a driver that reports whether GPUs are busy
+    usedGpuSeconds: float  # of the measured, in which the GPUs were busy
     runs: int  # attempts that ended
-    failed: int  # of those, that failed
+    failed: int  # of these, those that failed
 
 
 UsageReport = TypedDict(
@@ -34,7 +34,7 @@ UsageReport = TypedDict(
 class LimitRequest(TypedDict, total=False):
     """Body of PUT /api/v1/limits. Null, and what is left out, is no limit."""
 
-    user: Annotated[str, Length(128, plain=True)]  # empty: everybody who has no limit by name
+    user: Annotated[str, Length(128, plain=True)]  # empty: every user without a limit by name
     projectName: Annotated[str, Length(255)]  # name or id; empty: all projects together
     gpus: Amount | None
     pending: Count | None
@@ -42,12 +42,12 @@ class LimitRequest(TypedDict, total=False):
 
 
 class LimitItem(TypedDict):
-    user: str | None  # null: everybody who has no limit by name
+    user: str | None  # null: every user without a limit by name
     project: str | None  # null: all projects together
     gpus: float | None
     pending: int | None
     gpuHours: float | None  # within 30 days
-    holdsGpus: float  # now; of a limit for everybody: the caller
+    holdsGpus: float  # now; for a limit of every user: by the caller
     hasPending: int
     usedGpuHours: float | None
 

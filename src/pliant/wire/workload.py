@@ -1,4 +1,4 @@
-"""Workloads as they are: lists, pods, events, progress; and what is done with them."""
+"""Workloads: lists, pods, progress, outcomes; and requests that change them."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
@@ -91,13 +91,13 @@ class GpuShare(TypedDict):
     pod: str
     gpu: str  # uuid
     limitBytes: int
-    requestBytes: int  # always there; what is between is lent
+    requestBytes: int  # always there; what is between it and the limit is lent
     usedBytes: int
     processes: int  # that use it
-    refused: int  # allocations beyond a limit, of the pod
+    refused: int  # allocations of the pod beyond a limit
     enforcement: str  # enforced by shim | cooperative | scheduled, not enforced
-    why: str  # why no better; empty where it is enforced
-    trouble: str  # what is wrong: who escaped, what was tampered with; empty: nothing
+    why: str  # why not better; empty where it is enforced
+    trouble: str  # what is wrong, such as a process that escaped, or tampering; empty: nothing
 
 
 class ProgressPoint(TypedDict):
@@ -219,11 +219,11 @@ class WorkloadItem(TypedDict):
     images: list[str]
     urls: list[str]
     endpoints: list[Endpoint]  # the same with their ports
-    tenantId: int  # there is one
+    tenantId: int  # always 1
     updatedAt: Stamp
-    k8sPhase: str  # the phase: nothing else keeps one
+    k8sPhase: str  # equal to `phase`
     k8sPhaseUpdatedAt: Stamp
-    conditions: list[PhaseCondition]  # there are none
+    conditions: list[PhaseCondition]  # always empty
     command: str
     arguments: str
     environmentVariables: dict[str, str]
@@ -247,9 +247,9 @@ class WorkloadItem(TypedDict):
     number: int  # order of submission; unique
     array: ArrayPlace | None
     queuePosition: int | None
-    fraction: str | None  # how a GPU fraction is held, and why no better; what is wrong with it
+    fraction: str | None  # how GPU fractions are enforced, why not better, and what is wrong
     gpuShares: list[GpuShare]
-    limitsEnforced: bool  # the kernel holds its tasks to their main memory and their part of the cores
+    limitsEnforced: bool  # the kernel holds its tasks to their main memory and their share of the cores
     overQuotaGpus: float
     progress: Progress | None  # what its job reported last
 
@@ -267,7 +267,7 @@ class Outcome(TypedDict):
     outOfMemory: bool
     cancelled: bool
     deleted: bool
-    gone: bool  # deleted, and nothing of it lives any more
+    gone: bool  # deleted, and no process of it is alive
     message: str
     runningSeconds: int
     gpuHours: float
@@ -321,7 +321,7 @@ class WorkloadLoad(TypedDict):
     id: str
     cpuCores: float | None  # over the last moments
     memoryBytes: int | None  # resident
-    gpuPercent: float | None  # of the time that its own GPUs were busy; not of shared ones
+    gpuPercent: float | None  # percentage of time in which its own GPUs were busy; not of shared ones
     gpuMemoryBytes: int | None
 
 
@@ -353,7 +353,7 @@ class Fitting(TypedDict, total=False):
 
 class BatchFailed(TypedDict):
     id: str
-    code: int  # the status that it would have alone
+    code: int  # HTTP status of the same request for this workload alone
     message: str
 
 

@@ -1,4 +1,4 @@
-"""`init` fits a global batch to the GPUs of now; `BatchSampler` makes the batches exact."""
+"""`init` plans a global batch for the present GPUs; `BatchSampler` makes batches of exactly that size."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from pliant.train.data.batches import share
 def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:
     """Publish `steps`, `batch_size`, `gpus`, `global_batch_size` and `master` in runai.elastic.
 
-    steps is the smallest number of micro-batches of which none is over max_gpu_batch_size on any GPU. Where
-    steps x batch_size x gpus is not the global batch, a line on stderr says so: BatchSampler keeps to the
-    global batch exactly. Raises ValueError.
+    steps is the smallest number of micro-batches such that none exceeds max_gpu_batch_size on any GPU. If
+    steps x batch_size x gpus is not the global batch, a line on stderr says so; BatchSampler still makes
+    exactly the global batch. Raises ValueError.
     """
     count = visible_gpus() if gpus is None else gpus
     for name, value in (
@@ -41,7 +41,7 @@ def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = Non
 
 
 def visible_gpus() -> int:
-    """GPUs that this process may use; 1 if there is none."""
+    """Number of GPUs that this process may use; 1 if there is none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return max(1, len([name for name in visible.split(",") if name.strip() and not name.startswith("-")]))
@@ -51,10 +51,10 @@ def visible_gpus() -> int:
 
 
 class BatchSampler:
-    """Indices of each step's batch over all GPUs, for `DataLoader(batch_sampler=...)`.
+    """Yields the indices of each step's batch over all GPUs, for `DataLoader(batch_sampler=...)`.
 
-    Every `steps` batches make an update of exactly the global batch; the last update of an epoch has what is
-    left, and no record is left out. Shuffled anew in each epoch, by seed and epoch alone.
+    Every `steps` batches make an update of exactly the global batch. The last update of an epoch has the
+    remaining records, so none is left out. The order of an epoch depends on seed and epoch only.
     """
 
     def __init__(self, records: int, *, shuffle: bool = True, seed: int = 0) -> None:
@@ -92,6 +92,6 @@ class BatchSampler:
 
 
 def _parts(total: int) -> list[int]:
-    """An update of `total` records in as many batches as the plan has, or one for each record."""
+    """Sizes of the batches of an update of `total` records: `plan.steps` batches, but at most `total`."""
     count = min(plan.steps, total)
     return [stop - start for start, stop in (share(total, count, index) for index in range(count))]

@@ -15,7 +15,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
-{{/* The API server asks the server that leads about pods with a part of a GPU; `pliant cluster webhook` says the same. */}}
+{{/* The API server calls the leader about pods with a part of a GPU; `pliant cluster webhook` prints the same. */}}
 {{- define "pliant.webhook" }}
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration

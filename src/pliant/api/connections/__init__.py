@@ -1,1 +1,1 @@
-"""How the server is reached: sockets, TLS, the names it is asked under, and who is at the other end."""
+"""How clients reach the server: sockets, TLS, host names, and the account at the other end."""

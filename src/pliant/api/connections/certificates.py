@@ -1,7 +1,7 @@
-"""The server's TLS: an authority made for this machine, and beside it a certificate that its owner brings.
+"""The server's TLS: a local authority made for this machine, and a certificate that the owner may give.
 
-Programs of this machine reach the server by address and trust the local authority. A certificate that was
-given answers for the names and addresses it was made for; for all others the local one does.
+Programs of this machine reach the server by address and trust the local authority. A given certificate is
+used for the names and addresses that it names, the local one for all others.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pliant.store.errors import StoreError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 820
-"""How long the two certificates last that are made here; programs refuse servers' own that last longer."""
+"""Validity in days of the two certificates made here; clients refuse server certificates valid longer."""
 
 RENEW_DAYS = 90
 """A server's certificate with fewer days left is renewed when the server starts."""
@@ -35,7 +35,7 @@ class CertificateError(StoreError):
 
 
 class Certificates:
-    """The folder `tls` of a state folder. It is there while the server speaks TLS."""
+    """The folder `tls` of a state folder; it exists while TLS is on."""
 
     def __init__(self, state: Path, host: str = "127.0.0.1") -> None:
         self._folder = state / "tls"
@@ -52,13 +52,13 @@ class Certificates:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that the given certificate answers for, in lower case, some of them `*.domain`."""
+        """The names in the given certificate, in lower case, some of them `*.domain`."""
         found = self._given_names()
         return frozenset(str(name.value).lower() for name in found if isinstance(name, x509.DNSName))
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Names under which the server is asked, in lower case, besides `localhost` and any address."""
+        """Names, in lower case, that a request's Host may have besides `localhost` and any address."""
         own = socket.gethostname().lower()
         return self.names | {own, own.partition(".")[0]}
 
@@ -67,14 +67,14 @@ class Certificates:
         return f"{'https' if self.on else 'http'}://{reached(self.host)}:{port}"
 
     def record(self) -> dict[str, str]:
-        """What a server writes down about itself, by which programs of its account know it."""
+        """What the server records about itself, by which programs of its account recognize it."""
         known = {"authority": str(self.trusted.relative_to(self._folder.parent))} if self.on else {}
         return {"host": self.host, **known}
 
     def choose(self, wanted: bool | None, given: Sequence[Path] | None = None) -> None:
-        """Speak TLS from now on, or no more; None: as before. Makes what is missing or about to end.
+        """Turn TLS on or off; None: leave it. Makes the certificates that are missing or about to end.
 
-        `given` are a certificate with its chain, and its key. Raises CertificateError.
+        `given`: a certificate with its chain, and its key. Raises CertificateError.
         """
         if given is not None:
             _checked(*given)
@@ -97,12 +97,12 @@ class Certificates:
         try:
             shutil.rmtree(self._folder)
         except FileNotFoundError:
-            return  # it never spoke TLS
+            return  # TLS was never on
         except OSError as error:
             raise CertificateError(f"{self._folder} cannot be removed: {error.strerror}.") from error
 
     def context(self) -> ssl.SSLContext | None:
-        """For the sockets of a server; None while it does not speak TLS. Raises CertificateError."""
+        """The TLS context for the server's sockets; None while TLS is off. Raises CertificateError."""
         if not self.on:
             return None
         local = _served(self._folder / "local.pem", self._folder / "local.key")
@@ -124,7 +124,7 @@ class Certificates:
         return outer
 
     def checking(self) -> ssl.SSLContext | None:
-        """For a program of this machine that asks the server; None while that does not speak TLS."""
+        """The TLS context of a client on this machine; None while TLS is off."""
         if not self.on:
             return None
         context = ssl.create_default_context(cafile=str(self.trusted))
@@ -143,7 +143,7 @@ class Certificates:
         return frozenset(_names(_first(given[0]))) if given is not None else frozenset()
 
     def _make(self) -> None:
-        """The authority if there is none, the server's certificate unless it serves, and what is trusted."""
+        """Make the authority if it is missing, the server's certificate unless it is good, trusted.pem."""
         authority, signer = self._folder / "ca.pem", self._folder / "ca.key"
         if not (authority.exists() and signer.exists()):
             self._make_authority()
@@ -191,7 +191,7 @@ class Certificates:
         self._write("local.pem", made.public_bytes(serialization.Encoding.PEM))
 
     def _write(self, name: str, content: bytes) -> None:
-        """Whole or not at all, for the owner only."""
+        """Write the file atomically, for the owner only."""
         draft = self._folder / f".{name}.{os.getpid()}"
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
@@ -205,7 +205,7 @@ def reached(host: str) -> str:
 
 
 def covered(name: str, names: Iterable[str]) -> bool:
-    """True if one of the names, in lower case and some of them `*.domain`, is that of a host."""
+    """True if the host has one of these names, which are in lower case, some of them `*.domain`."""
     name = name.lower().rstrip(".")
     return name in names or f"*.{name.partition('.')[2]}" in names
 
@@ -270,13 +270,13 @@ def _names(certificate: x509.Certificate) -> list[Name]:
 
 
 def _serves(certificate: x509.Certificate, wanted: Iterable[Name]) -> bool:
-    """True if it names all of these and lasts for a while."""
+    """True if it names all of these and is valid for more than RENEW_DAYS."""
     lasts = certificate.not_valid_after_utc - _now() > dt.timedelta(days=RENEW_DAYS)
     return lasts and set(wanted) <= set(_names(certificate))
 
 
 def _checked(chain: Path, key: Path) -> None:
-    """Raise CertificateError unless these serve for a server now."""
+    """Raise CertificateError unless a server can use these now."""
     certificate = _first(chain)
     if not _names(certificate):
         raise CertificateError(

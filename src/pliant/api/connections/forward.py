@@ -1,4 +1,4 @@
-"""Two servers over one store: who stands by hands writes on, who leads stays silent when it is in doubt."""
+"""Two servers over one store: the standby forwards writes, and a leader in doubt does not answer."""
 
 import asyncio
 import contextlib
@@ -14,30 +14,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pliant.api.errors import MOST_BODY, problem
 
 NOT_LEADING = "not-leading"
-"""Reason of an answer by which nothing was done, and after which clients ask again."""
+"""Reason of an answer that says: nothing was done, ask again."""
 
 ANSWER = 60.0
 """Seconds within which the leader must begin its answer."""
 
 HANDED_ON = ("/api/v1/exec/", "/api/v1/attempts/", "/api/v1/server/")
-"""Paths of what only the leader has, or what concerns it: whatever the method."""
+"""Prefixes of paths that only the leader answers, with any method."""
 
 OWN = ("/api/v1/token", "/api/v2/token")
 """Paths that this server answers itself, with any method."""
 
 ALWAYS = ("/healthz", "/readyz", "/version")
-"""Paths that ask for this process."""
+"""Paths about this process: each server answers them itself."""
 
 _HOP = {b"host", b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"upgrade"}
 
 
 def silent(message: str, **more: str) -> ASGIApp:
-    """The answer of a server that cannot say now."""
+    """The answer of a server that cannot handle the request now."""
     return problem(503, message, "Ask again.", NOT_LEADING, {"Retry-After": "1", **more})
 
 
 async def probed(scope: Scope, receive: Receive, send: Send) -> None:
-    """A server that lives and could lead; all but probes is for the one that does."""
+    """Answers probes: the server is alive and could lead. Refuses all else, which is for the leader."""
     if scope["type"] == "http" and scope["path"] in ("/healthz", "/readyz"):
         await JSONResponse({"status": "ok", "role": "standby"})(scope, receive, send)
     else:
@@ -45,7 +45,7 @@ async def probed(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Doubt:
-    """Lets a leader that was silent for longer than its lease answer nothing until it has looked."""
+    """Middleware: a leader that was silent for longer than its lease answers nothing until it has checked."""
 
     def __init__(self, app: ASGIApp, doubtful: Callable[[], bool]) -> None:
         self._app, self._doubtful = app, doubtful
@@ -53,13 +53,13 @@ class Doubt:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http" and scope["path"] not in ALWAYS and self._doubtful():
-            # Another one may accept on the same socket by now: the next question is to reach either of them.
+            # Another server may accept on the same socket by now: a new connection can reach either of them.
             app = silent("This server does not know whether it still leads.", Connection="close")
         await app(scope, receive, send)
 
 
 class Forward:
-    """Reads are answered here, once this server is as new as the store; all else by the leader."""
+    """Answers reads here, once this server has caught up with the store; forwards all else to the leader."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Forward:
         catch_up: Callable[[], None],
         checking: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
-        """`leader` gives the URL of the server that leads, empty if it is not known.
+        """`leader()`: the URL of the leader; '' if it is not known.
 
-        `checking` gives how that server is known when it speaks TLS.
+        `checking()`: the TLS context that verifies the leader.
         """
         self._app, self._leader, self._catch_up, self._checking = app, leader, catch_up, checking
         self._looks = ThreadPoolExecutor(4, thread_name_prefix="pliant-catch-up")
@@ -120,7 +120,7 @@ class Forward:
                 await silent("The server that leads does not answer.")(scope, receive, send)
 
     async def _answer(self, scope: Scope, body: bytes) -> AsyncGenerator[Message]:
-        """What the leader says. Raises OSError, HTTPException."""
+        """The leader's answer. Raises OSError, HTTPException."""
         run = asyncio.get_running_loop().run_in_executor
         connection = self._connection()
         try:

@@ -1,4 +1,4 @@
-"""The web server on its sockets: TLS on those of the network, none on the Unix socket."""
+"""Runs the web server on its sockets: with TLS on the network, without TLS on the Unix socket."""
 
 import asyncio
 import functools
@@ -16,7 +16,7 @@ from pliant.api.connections.peer import limited
 
 
 class QuietSocket(WSProtocol):
-    """Logs no address: those of pages name what opens them."""
+    """Logs no address: that of a page contains what opens it."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -30,9 +30,9 @@ class Front(uvicorn.Server):
     def __init__(
         self, app: ASGIApp, tls: ssl.SSLContext | None, *, patience: int, connections: int = 0
     ) -> None:
-        """`patience`: seconds for which requests that are under way may go on once it is told to end.
+        """`patience`: seconds for which running requests may go on once the server is told to end.
 
-        `connections`: of one account over the Unix socket at a time; 0: no limit.
+        `connections`: most connections of one account over the Unix socket at a time; 0: no limit.
         """
         super().__init__(
             uvicorn.Config(

@@ -1,4 +1,4 @@
-"""Under which names this server is asked: a page of another site may point its own name here."""
+"""Checks under which name the server is asked: a page of another site may point its own name here."""
 
 import ipaddress
 

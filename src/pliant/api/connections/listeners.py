@@ -1,7 +1,7 @@
-"""The sockets on which the server is reached, and how one that stands by gets a share of them.
+"""The sockets on which the server listens, and how a standby gets copies of them.
 
-Both processes then hold the same open sockets and only the one that leads accepts: when it ends or hangs,
-clients wait a moment and are answered by the other one at the same address.
+Both processes then hold the same open sockets, and only the leader accepts. When it ends or hangs, clients
+wait a moment, and the other one answers them at the same address.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 PATIENCE = 2.0
-"""Seconds for which one end waits for the other while sockets are handed over."""
+"""Seconds that each side waits for the other while sockets are handed over."""
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid
 _MOST = 8  # sockets that are handed over at once
@@ -31,13 +31,13 @@ class PortTaken(StoreError):
 
 
 def open_port(host: str, port: int, before: int = 0) -> socket.socket:
-    """A socket that listens there; port 0 is the one from before, or a free one. Raises PortTaken."""
+    """A socket bound to that address; port 0: the port `before`, or a free one. Raises PortTaken."""
     if not port and before:
         try:
             return open_port(host, before)
         except PortTaken:
             return open_port(host, 0)
-    # asyncio sends without delay only on sockets that are TCP by name; else kept connections wait 40 ms.
+    # asyncio disables delays only on sockets with the protocol TCP; else kept connections wait 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -52,7 +52,7 @@ def open_port(host: str, port: int, before: int = 0) -> socket.socket:
 
 
 class Offer:
-    """Gives copies of sockets to processes of this account that ask at a path, on a thread of its own."""
+    """Gives copies of sockets to processes of this account that connect to a path, on a thread of its own."""
 
     def __init__(self, path: Path, sockets: Sequence[socket.socket]) -> None:
         """Raises OSError."""
@@ -67,7 +67,7 @@ class Offer:
                 asker, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            with asker, contextlib.suppress(OSError):  # who does not take them asks again
+            with asker, contextlib.suppress(OSError):  # a process that gets none asks again
                 asker.settimeout(PATIENCE)
                 credentials = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
                 if _UCRED.unpack(credentials)[1] == os.geteuid():
@@ -80,7 +80,7 @@ class Offer:
 
 
 def taken(path: Path) -> list[socket.socket]:
-    """Copies of the sockets of the server that leads; none if it does not give them now."""
+    """Copies of the leader's sockets; [] if it does not give them now."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:

@@ -1,4 +1,4 @@
-"""Connections of clients: who is at the other end of the Unix socket, by the kernel, and who is too slow."""
+"""Connections of clients: finds the account at the other end of the Unix socket, and closes slow ones."""
 
 import asyncio
 import json
@@ -17,10 +17,10 @@ PEER = "peer_uid"
 """Key in the state of a request that came over the Unix socket: user id of the process that sent it."""
 
 ARRIVES = 30
-"""Seconds within which a request has to come, from the connection or its first byte to its last."""
+"""Seconds within which a whole request must arrive, from the connection or its first byte."""
 
 MOST_HEAD = 2**16
-"""Bytes of a request before its body."""
+"""Largest head of a request, in bytes."""
 
 FAREWELL = 1.0
 """Seconds for which a refused connection stays, so that its client reads why."""
@@ -31,9 +31,9 @@ _UCRED = struct.Struct("3i")  # pid, uid, gid
 
 
 def listen(path: Path, mode: int = 0o600) -> socket.socket:
-    """A socket at that path, in the place of one that a dead server left. Raises OSError.
+    """A socket bound to that path; replaces one that a dead server left. Raises OSError.
 
-    It is bound by way of its folder's descriptor: the kernel takes paths of 107 bytes only.
+    It is bound through the descriptor of its folder: the kernel takes paths of at most 107 bytes.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -50,16 +50,15 @@ def listen(path: Path, mode: int = 0o600) -> socket.socket:
 
 
 class PeerProtocol(HttpToolsProtocol):
-    """Tells the application whose process a connection over the Unix socket is; waits for no slow request,
-    and keeps no head of one that does not end."""
+    """Tells the application the account at the Unix socket's other end; closes slow or endless requests."""
 
     app_state: dict[str, Any]  # what requests find in their state
     most: ClassVar[int] = 0  # connections of one account at a time; 0: no limit
     counted: ClassVar[Counter[int]] = Counter()  # by uid; root is not counted
     _counts_for: int = 0  # the uid for which this one counts
     _refused: bool = False
-    _begun: bool = False  # some of a request has come, not all
-    _head: int | None = None  # bytes of what has come of its head; None: that is whole, or not begun
+    _begun: bool = False  # part of a request has arrived, not all of it
+    _head: int | None = None  # bytes of its head that have arrived; None: it is complete, or not begun
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         peer: Any = transport.get_extra_info("socket")
@@ -89,7 +88,7 @@ class PeerProtocol(HttpToolsProtocol):
         elif self._arriving is None:
             self._arriving = self.loop.call_later(ARRIVES, self._too_slow)
 
-    # what the parser finds
+    # callbacks of the parser
     def on_message_begin(self) -> None:
         self._begun, self._head = True, 0
         super().on_message_begin()
@@ -129,7 +128,7 @@ class PeerProtocol(HttpToolsProtocol):
         kind = "Content-Type: application/problem+json\r\n"
         transport.write(f"{head}{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         transport.write_eof()
-        self.loop.call_later(FAREWELL, transport.close)  # at once, its request could not be written any more
+        self.loop.call_later(FAREWELL, transport.close)  # else the client could not finish its request
 
     def _arrived(self) -> None:
         if self._arriving is not None:
@@ -137,7 +136,7 @@ class PeerProtocol(HttpToolsProtocol):
             self._arriving = None
 
     def _too_slow(self) -> None:
-        """What its sender began must have come by now."""
+        """Close the connection: its request did not arrive in time."""
         log.warning("a request was not sent within %d s: its connection is closed", ARRIVES)
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
@@ -148,5 +147,5 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 def limited(most: int) -> type[PeerProtocol]:
-    """The same, with so many connections of one account at a time; 0: no limit."""
+    """A PeerProtocol that allows that many connections of one account at a time; 0: no limit."""
     return type("LimitedProtocol", (PeerProtocol,), {"most": most, "counted": Counter()})

@@ -1,1 +1,1 @@
-"""Who asks, and how they show it."""
+"""Authentication: who the caller of a request is, and how the caller proves it."""

@@ -15,13 +15,13 @@ from pliant.control.errors import Unavailable
 from pliant.model.identity import Account
 
 FRESH = 60.0
-"""Seconds for which what the name service said is used again."""
+"""Seconds for which an answer of the name service is used again."""
 
 LONGEST = 5.0
-"""Seconds for which it is waited for."""
+"""Seconds to wait for the name service."""
 
 NOBODY = 65534
-"""Who comes out of a user namespace without a number of this machine."""
+"""The uid of a process in a user namespace that has no uid of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Known:
 
 
 class Accounts:
-    """Who somebody is whose number the kernel told."""
+    """Looks up the accounts whose uids the kernel reports."""
 
     def __init__(self, least: int = 0) -> None:
-        self._least = least  # uids below are refused, but for root
+        self._least = least  # smaller uids are refused, except root
         self._known: dict[int, tuple[float, Known]] = {}
 
     async def of(self, uid: int) -> Known:
-        """Raises Unauthorized for a number without an account."""
+        """The account with that uid. Raises Unauthorized if it may not use the server, Unavailable."""
         at, known = self._known.get(uid, (0.0, None))
         if known is not None and time.monotonic() - at < FRESH:
             return known
@@ -58,7 +58,7 @@ class Accounts:
         return known
 
     def serves(self, uid: int) -> bool:
-        """Whether jobs may run as that user, if there is one."""
+        """True if jobs may run as that uid, if such an account exists."""
         return uid not in (0, NOBODY) and uid >= self._least
 
 
@@ -73,7 +73,7 @@ def look_up(uid: int) -> Known | None:
         try:
             names.append(grp.getgrgid(gid).gr_name)
         except KeyError:
-            continue  # a number without a name is in no rule
+            continue  # no rule can name a group without a name
     return Known(Account(uid, entry.pw_name), tuple(names))
 
 
@@ -91,5 +91,5 @@ def _local(name: str, minute: int) -> Known | None:
 
 
 def local(name: str) -> Known | None:
-    """An account by name, as it was within the last minute."""
+    """The account with that name, as it was within the last minute; None if there is none."""
     return _local(name, int(time.monotonic() // FRESH))

@@ -1,4 +1,4 @@
-"""JSON of another server: one answer, from that address and no other, within a time and a size."""
+"""Fetches JSON from another server: one answer, from that address only, limited in time and size."""
 
 import json
 import time
@@ -11,22 +11,22 @@ from urllib.parse import urlencode, urlsplit
 
 
 class Failed(Exception):
-    """There is no such answer."""
+    """The server gave no such answer."""
 
     def __init__(self, why: str, status: int = 0, word: str = "") -> None:
-        """`status` and `word` of a refusal: OAuth 2's for why, as the other server spells it."""
+        """`status`: HTTP status of a refusal; `word`: the OAuth 2 error code in it, as the server sent it."""
         super().__init__(why)
         self.status = status
         self.word = word
 
 
 class Fetch:
-    """For any thread."""
+    """Fetches JSON objects. Thread-safe."""
 
     def __init__(self, longest: float, most: int) -> None:
         """`longest`: seconds, `most`: bytes."""
         self._longest, self._most = longest, most
-        self._opener = urllib.request.OpenerDirector()  # follows nothing: an answer leads to no other server
+        self._opener = urllib.request.OpenerDirector()  # no redirects: an answer leads to no other server
         for handler in (
             urllib.request.ProxyHandler,
             urllib.request.HTTPHandler,
@@ -39,7 +39,7 @@ class Fetch:
     def __call__(
         self, address: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
     ) -> Mapping[str, Any]:
-        """With a form it is sent. Raises Failed."""
+        """The JSON object at that address; `form` is sent if it is given. Raises Failed."""
         data = urlencode(form).encode() if form is not None else None
         headers = {"Accept": "application/json", "User-Agent": "pliant", **headers}
         place = urlsplit(address).path
@@ -61,7 +61,7 @@ class Fetch:
         return told
 
     def _read(self, answer: HTTPResponse) -> bytes:
-        """All of it, or the first `most` bytes and some. One that trickles does not last. Raises OSError."""
+        """The whole body, or a little more than `most` bytes. Raises OSError, also if it takes too long."""
         end, body = time.monotonic() + self._longest, b""
         while (part := answer.read1(2**16)) and len(body) <= self._most:
             body += part

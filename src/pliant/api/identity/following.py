@@ -1,4 +1,4 @@
-"""Rights follow the groups: without a login, too, the provider is asked what it says of each person."""
+"""Keeps rights in step with the groups of a login provider: asks it about each user also without a login."""
 
 import logging
 import threading
@@ -17,18 +17,18 @@ from pliant.model.identity import USER, User, subject_of
 log = logging.getLogger(__name__)
 
 EVERY = 900.0
-"""Seconds after which it is asked again about a person."""
+"""Seconds after which the provider is asked again about a user."""
 
 LASTS = float(LIFE)
-"""Seconds for which groups count that it does not confirm: as long as an access token."""
+"""Seconds for which unconfirmed groups count: as long as an access token."""
 
 LOOK = 60.0
 
 PATIENCE = 3
-"""Questions in one round that it may leave unanswered."""
+"""Unanswered questions after which one round asks no more."""
 
 FROM = "openid "
-"""Begins what made a user that a provider has named, also one that is not set any more."""
+"""Beginning of `created_by` of users that a provider has named, also one that is no longer set."""
 
 
 class Following:
@@ -40,7 +40,7 @@ class Following:
         threading.Thread(target=self._run, name="pliant-openid", daemon=True).start()
 
     def _run(self) -> None:
-        every = 0.0  # a server that was away asks about everybody
+        every = 0.0  # after a start, ask about every user
         while True:
             try:
                 self.look(every)
@@ -52,7 +52,7 @@ class Following:
             time.sleep(LOOK)
 
     def look(self, every: float = EVERY, lasts: float = LASTS) -> None:
-        """Once through all whose groups a provider told."""
+        """Check all users whose groups come from a provider, once."""
         now, unanswered = self._here.service.now(), 0
         by = self._provider.provider.by
         for user in self._here.service.board.access.users.values():
@@ -90,7 +90,7 @@ class Following:
         self._here.service.identities.keep(user.id, sealed(self._here, token))
 
     def _lose(self, user: User, *, over: bool) -> None:
-        """`over`: the provider has refused: it is not asked again, and their sessions end."""
+        """Take the user's groups away. `over`: the provider refused, so end the sessions and ask no more."""
         left = Told(user.created_by, again="" if over else None, heard=False)
         self._here.service.identities.follow(user, left, over=over)
 

@@ -1,4 +1,4 @@
-"""OpenID Connect: what a provider is asked, and what of its answers is believed."""
+"""OpenID Connect: asks a login provider, and checks its answers."""
 
 import base64
 import hashlib
@@ -25,25 +25,25 @@ from pliant.model.identity import Provider
 from pliant.model.notice import ADDRESS
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-"""Of signatures that are taken: those with a private key. A shared secret proves nothing."""
+"""Accepted signatures: only those with a private key. A shared secret proves nothing."""
 
 CURVES = (None, "P-256", "P-384", "P-521")
-"""Of keys that are taken, beside those of RSA; a set may have others."""
+"""Curves of accepted keys; None: an RSA key. Other keys in a set are ignored."""
 
 FRESH = 3600.0
-"""Seconds for which what the provider says of itself is used again."""
+"""Seconds for which the discovery document and the keys of the provider are used again."""
 
 AGAIN = 5.0
-"""Seconds after which it is asked again: for keys that are not known yet, or because it did not answer."""
+"""Seconds after which the provider is asked again for an unknown key, or after it did not answer."""
 
 LONGEST = 5.0
 """Seconds that an answer may take."""
 
 MOST = 2**20
-"""Bytes of an answer."""
+"""Largest answer, in bytes."""
 
 AT_ONCE = 8
-"""Logins that may wait for the provider: threads of the server that a slow one holds."""
+"""Most requests that may wait for the provider: a slow one holds that many threads of the server."""
 
 LEEWAY = 60
 """Seconds by which the two clocks may differ."""
@@ -52,10 +52,10 @@ OFFLINE = "offline_access"
 """The scope with which many providers give a refresh token that outlives the login there."""
 
 OURS = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
-"""OAuth 2's words that are about this server, not about a person."""
+"""OAuth 2 error codes that concern this server, not a person."""
 
 GROUPS = 100
-"""Groups of one person that are told of; all count for roles."""
+"""Most groups of one person that are shown; all count for roles."""
 
 NAME = 100
 """Characters of a name that are kept."""
@@ -63,10 +63,10 @@ NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom a provider has named."""
+    """A person as the provider describes them."""
 
-    subject: str  # never given to somebody else
-    name: str  # for people; anybody may have it, and it may change
+    subject: str  # never given to another person
+    name: str  # for people; neither unique nor stable
     groups: tuple[str, ...]
     email: str = ""
     uid: int | None = None  # of an account of this machine
@@ -74,19 +74,19 @@ class Person:
 
     @property
     def told_groups(self) -> tuple[str, ...]:
-        """For people: without what a terminal obeys, and not more than GROUPS of them."""
+        """For people: printable characters only, and at most GROUPS of them."""
         return tuple(sorted(filter(None, {plain(it) for it in self.groups[:GROUPS]})))
 
 
 class NotKnown(Unauthorized):
-    """What came from a browser or from the provider proves nothing."""
+    """The browser or the provider sent something that does not prove who logs in."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"The login is not valid: {why}.", "Log in again.")
 
 
 class RefusedBy(NotKnown):
-    """The provider said no, with OAuth 2's word for why."""
+    """The provider refused, with an OAuth 2 error code."""
 
     def __init__(self, word: str) -> None:
         super().__init__(f"the provider refused it ({word})")
@@ -94,7 +94,7 @@ class RefusedBy(NotKnown):
 
 
 class Relying:
-    """This server as a client of a provider; for any thread. Raises Unavailable, NotKnown."""
+    """This server as a client of a provider. Thread-safe. Raises Unavailable, NotKnown."""
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider
@@ -107,7 +107,7 @@ class Relying:
         self._fetch = Fetch(LONGEST, MOST)
 
     def begin(self, state: str, nonce: str, verifier: str) -> str:
-        """The address at which somebody logs in."""
+        """The address where the person logs in."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         asked = {
             "response_type": "code",
@@ -126,7 +126,7 @@ class Relying:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
 
     def person(self, code: str, verifier: str, nonce: str, issuer: str | None) -> Person:
-        """Who has logged in, for the code with which the browser came back, and who it says has sent it."""
+        """The person who logged in, for the code and the issuer with which the browser came back."""
         with self._waiting():
             says_so = self._described().get("authorization_response_iss_parameter_supported") is True
             if issuer != self.provider.issuer and (issuer is not None or says_so):
@@ -142,9 +142,9 @@ class Relying:
             return self._told(self.checked(str(given.get("id_token", "")), nonce), given)
 
     def again(self, token: str, keep: Callable[[str], None]) -> Person:
-        """What it says now of somebody who is not there, for its refresh token. Raises NotKnown.
+        """The person as the provider describes them now, by their refresh token. Raises NotKnown.
 
-        `keep` is given the token that takes the place of that one before anything else may fail.
+        `keep` gets the token that replaces this one before anything else may fail.
         """
         with self._waiting():
             try:
@@ -183,7 +183,7 @@ class Relying:
         )
 
     def _number(self, told: Mapping[str, Any]) -> int | None:
-        """Raises NotKnown for what is no number: it must not pass for no answer."""
+        """The uid in the claims; None if there is none. Raises NotKnown for a value that is no number."""
         name = self.provider.uid
         if not name or told.get(name) in (None, ""):
             return None
@@ -217,7 +217,7 @@ class Relying:
         return claims
 
     def finding(self) -> Finding:
-        """Whether anybody could log in now, by the provider, its keys and the secret; for `pliant doctor`."""
+        """Whether a login can work now: checks the provider, its keys and the secret; for `pliant doctor`."""
         what = f"login by {self.provider.name}"
         try:
             with self._waiting():
@@ -232,7 +232,7 @@ class Relying:
 
     @property
     def out(self) -> str:
-        """Where one logs out of the provider too; empty if it names no such page or was not asked yet."""
+        """The address that also logs out of the provider; '' if it names none or was not asked yet."""
         address = self._document.get("end_session_endpoint")
         if not isinstance(address, str) or not self._safe(address):
             return ""
@@ -256,7 +256,7 @@ class Relying:
                 else:
                     return claims
             if fitting and name is not None:
-                break  # it is the key that the token names: newer ones change nothing
+                break  # the token names this key: newer keys change nothing
         raise error
 
     def _keys_now(self, read_again: bool) -> list[Key]:
@@ -292,7 +292,7 @@ class Relying:
             self._room.release()
 
     def _given(self, asked: Mapping[str, str]) -> Mapping[str, Any]:
-        """Tokens. Raises RefusedBy."""
+        """The tokens that the provider gives. Raises RefusedBy."""
         form = dict(asked)
         headers = {}
         address, secret = self._endpoint("token_endpoint"), self._secret()
@@ -305,7 +305,7 @@ class Relying:
         return self._asked(address, form=form, headers=headers)
 
     def _more(self, claims: Mapping[str, Any], access: str) -> Mapping[str, Any]:
-        """What the provider says of somebody beside the ID token, if it is the same person."""
+        """Claims from the provider's userinfo endpoint; {} if there is none or it names another person."""
         if not access or not self._document.get("userinfo_endpoint"):
             return {}
         address = self._endpoint("userinfo_endpoint")
@@ -338,11 +338,11 @@ class Relying:
         return address
 
     def _safe(self, address: str) -> bool:
-        """True for TLS, or for the scheme of the issuer, which a test on one machine has without."""
+        """True for TLS, or for the scheme of the issuer: in a test on one machine that is plain HTTP."""
         return urlsplit(address).scheme in ("https", urlsplit(self.provider.issuer).scheme)
 
     def _described(self) -> dict[str, Any]:
-        """Its discovery document. One that did not answer is not asked again at once."""
+        """The discovery document. After a failure the provider is not asked again for AGAIN seconds."""
         with self._guard:
             now = self._clock()
             if now - self._read > FRESH:
@@ -377,12 +377,12 @@ class Relying:
 
 
 def _word(error: Exception) -> str:
-    """Why, without anything that was sent."""
+    """The error code, without anything that was sent."""
     return str(getattr(error, "error", "") or "malformed")[:60]
 
 
 def _address(told: Mapping[str, Any], claim: str) -> str:
-    """Empty: none, or one that the provider has not seen to be theirs."""
+    """The e-mail address; '' if there is none or the provider says that it is not verified."""
     found = told.get(claim)
     if claim == "email" and told.get("email_verified") is False:
         return ""
@@ -390,5 +390,5 @@ def _address(told: Mapping[str, Any], claim: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that can be a name here: nothing that a terminal obeys, no colon."""
+    """The text as a name: at most NAME printable characters, no colon."""
     return "".join(it for it in text if it.isprintable() and it != ":").strip()[:NAME]

@@ -1,4 +1,4 @@
-"""Passwords and secrets: hashed, compared in equal time, and guessed at slowly."""
+"""Hashes passwords and secrets, compares them in constant time, and slows down guesses."""
 
 import hashlib
 import secrets
@@ -16,18 +16,18 @@ LEAST, MOST = 8, 255
 """Characters of a password."""
 
 FREE = 5
-"""Wrong tries after which the next one is made to wait, twice as long with each."""
+"""Wrong tries after which the next one must wait; the wait doubles with each."""
 
 LONGEST = 300.0
-"""Seconds that it is made to wait at most."""
+"""Longest wait, in seconds."""
 
 REMEMBERED = 10_000
-"""Names and addresses whose wrong tries are remembered."""
+"""Most pairs of name and address whose wrong tries are remembered."""
 
 _hasher = PasswordHasher()
 _NOBODYS = "$argon2id$v=19$m=65536,t=3,p=4$NSwHNXY41MFU2a/v8PUCZw$XuDNb2vVtGi/F8HtCTVcuMW2Y3ZOqjXGrYXKZ6ofydw"
-"""Compared with where there is no such user, so that this takes as long. Of 16 random bytes that nobody
-knows; made once, because making it takes a tenth of a second of each start."""
+"""Compared with if there is no such user, so that this takes as long. A hash of 16 random bytes that are kept
+nowhere; a constant, because making it takes 0.1 s of each start."""
 
 
 class Slow(Refused):
@@ -40,7 +40,7 @@ STATUS[Slow] = 429
 
 
 def hashed(password: str, least: int = LEAST) -> str:
-    """`least`: characters, as the security settings say."""
+    """The hash of a password of `least` to MOST characters. Raises BadRequest."""
     if not least <= len(password) <= MOST:
         raise BadRequest(
             f"A password has {least} to {MOST} characters, not {len(password)}.",
@@ -51,7 +51,7 @@ def hashed(password: str, least: int = LEAST) -> str:
 
 
 def fits(password: str, kept: str | None) -> bool:
-    """True for the password of that hash; as slow where there is none."""
+    """True if `kept` is the hash of that password; takes as long if there is no hash."""
     try:
         _hasher.verify(kept or _NOBODYS, password)
         return bool(kept)
@@ -60,12 +60,12 @@ def fits(password: str, kept: str | None) -> bool:
 
 
 def temporary() -> str:
-    """It must be changed at once, so that the rules for passwords need not hold for it."""
+    """A password that must be changed at once, so that the rules for passwords need not hold for it."""
     return secrets.token_urlsafe(12)
 
 
 def client_and_secret() -> tuple[str, str]:
-    """A client id and 256 bits that nobody can guess."""
+    """A client id and a random secret of 256 bits."""
     return secrets.token_hex(8), secrets.token_urlsafe(32)
 
 
@@ -74,12 +74,12 @@ def digest(token: str) -> str:
 
 
 class Tries:
-    """Wrong tries by name and address; for any thread."""
+    """Counts wrong tries by name and address. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._guard = threading.Lock()
-        self._wrong: dict[tuple[str, str], tuple[int, float]] = {}  # (how many, when the next is taken)
+        self._wrong: dict[tuple[str, str], tuple[int, float]] = {}  # (wrong tries, when one is allowed)
 
     def check(self, name: str, address: str) -> None:
         """Raise Slow while the next try is not due."""
@@ -89,7 +89,7 @@ class Tries:
             raise Slow(f"Too many failed logins for {name[:40]!r}.", f"Try again in {int(left) + 1} s.")
 
     def wrong(self, name: str, address: str) -> Unauthorized:
-        """Count it; what to answer."""
+        """Count a wrong try; the error to raise."""
         with self._guard:
             if len(self._wrong) >= REMEMBERED:
                 self._wrong.pop(next(iter(self._wrong)))

@@ -1,4 +1,4 @@
-"""Signed tokens that live for a short time, and the keys by which they are signed."""
+"""Signs and reads tokens that are valid for a short time."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from joserfc.jwk import OctKey
 from pliant.api.errors import Unauthorized
 
 LIFE = 3600
-"""Seconds for which an access token is good."""
+"""Seconds for which an access token is valid."""
 
 REFRESH_LIFE = 30 * 24 * 3600
 
@@ -23,7 +23,7 @@ ACCESS, REFRESH = "pliant-api", "pliant-refresh"
 """What a token is for: its audience."""
 
 Keys = Callable[[], Sequence[bytes]]
-"""The keys that count, the newest first: it signs, all of them are taken."""
+"""The valid keys, newest first: the newest signs, all of them verify."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Signer:
         return jwt.encode({"alg": "HS256", "typ": "JWT", "kid": name}, said, key)
 
     def completed(self, begun: str) -> str:
-        """The access token of which that is all but the signature. Raises Unauthorized."""
+        """The access token that is `begun` and its signature. Raises Unauthorized."""
         refused = Unauthorized("The token is not valid.", "Get one with: pliant login (POST /api/v1/token)")
         for secret in self._keys():
             key = self._key(secret)[1]

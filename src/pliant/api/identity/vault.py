@@ -1,4 +1,4 @@
-"""Values of credentials, and answers that may be given again: sealed before they are stored."""
+"""Seals values of credentials, and answers that may be repeated, before they are stored."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from pliant.control.errors import Conflict
 
 
 class Vault:
-    """Seals with a key that is made of the secret of the state folder, which no backup and no bundle has."""
+    """Seals with a key derived from the secret of the state folder, which is in no backup and no bundle."""
 
     def __init__(self, secret: bytes) -> None:
         digest = hashlib.sha256(b"pliant credentials\0" + secret).digest()
@@ -23,7 +23,7 @@ class Vault:
         return jwe.encrypt_compact({"alg": "dir", "enc": "A256GCM"}, text.encode(), self._key)
 
     def opened(self, text: str, what: str, cure: str) -> dict[str, str]:
-        """What was sealed. Raises Conflict: `what` it is, and the cure where another secret sealed it."""
+        """The sealed values. Raises Conflict (text: `what`, `cure`) if another secret sealed them."""
         try:
             found = jwe.decrypt_compact(text, self._key).plaintext
         except (JoseError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""What clients send: models of the bodies, and what they become for the service."""
+"""Turns the bodies that clients send into what the service takes."""

@@ -1,4 +1,4 @@
-"""A submission with the template and the assets that it names, and with what policies say about it."""
+"""Completes a submission with its template and assets, and with the defaults of policies, which it checks."""
 
 import json
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def above(board: Board, project: Project) -> list[str]:
 
 
 def concerns(board: Board, project: Project, row: Asset) -> bool:
-    """True if the asset is for that project: its own, of a department above it, or of all."""
+    """True if the asset is for that project: its own, that of a department above it, or the tenant's."""
     return row.scope is Scope.TENANT or (
         row.scope_id == project.id if row.scope is Scope.PROJECT else row.scope_id in above(board, project)
     )
@@ -54,7 +54,10 @@ def policy_for(board: Board, project: Project, workloads: str) -> Effective:
 
 
 def complete(body: wire.AnySubmission, kind: Kind, board: Board) -> wire.AnySubmission:
-    """Raises Incompliant, NotFound, BadRequest; a project that there is not is for the service to refuse."""
+    """The body with what its template, its assets and the policies add.
+
+    Raises Incompliant, NotFound, BadRequest; the service refuses a project that does not exist.
+    """
     named = body.get("templateId") or body.get("assets")
     if not named and not board.assets:
         return body
@@ -80,7 +83,7 @@ def complete(body: wire.AnySubmission, kind: Kind, board: Board) -> wire.AnySubm
 def violations(
     sent: Mapping[str, Any], whole: Mapping[str, Any], policy: Effective, body: Mapping[str, Any]
 ) -> list[Issue]:
-    """Of the spec, and of what its master and its groups say otherwise."""
+    """Violations by the spec, and by the fields that its master and its groups set themselves."""
     found = issues(sent, whole, policy, "spec")
     parts = [("masterSpec", body.get("masterSpec") or {})]
     parts += [
@@ -94,7 +97,7 @@ def violations(
 
 
 def _named(body: wire.AnySubmission, kind: Kind, board: Board, project: Project) -> list[tuple[Asset, str]]:
-    """The assets first: they win over the template."""
+    """The assets and the template, each with its field; assets first, because they win over the template."""
     chosen = body.get("assets", {})
     wanted = [
         (_ENVIRONMENT, "", chosen.get("environment"), "assets.environment"),
@@ -120,7 +123,7 @@ _ENVIRONMENT, _COMPUTE, _TEMPLATE = (
 def _found(
     board: Board, project: Project, kinds: frozenset[AssetKind], workloads: str, key: str, field: str
 ) -> Asset:
-    """By id or name, for that project. Raises NotFound."""
+    """The asset with that id or name that the project may use. Raises NotFound."""
     for row in reversed(board.assets):
         known = row.kind in kinds and row.workloads == workloads and key in (row.id, row.name)
         if known and concerns(board, project, row):
@@ -145,13 +148,13 @@ _SHARED = frozenset(
     {"gpuRequestType", "gpuPortionRequest", "gpuPortionLimit", "gpuMemoryRequest", "gpuMemoryLimit"}
 )
 _GIVES_WAY = {"command": "commandArgv", "args": "argsArgv", "workingDir": "submittedFrom"}
-"""A field that is sent, and the one that would win over it, or that was true of what was there before."""
+"""A field that is sent, and the stored field that would win over it or that is no longer true."""
 
 
 def overlaid(told: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a workload as it is told, with what was sent of another one in its place.
+    """The spec of a workload as answers show it, changed by the fields that were sent.
 
-    Values of variables and credentials are not told, so that neither is in it.
+    It has neither variables nor storage, because answers do not show values and credentials.
     """
     gone = {_GIVES_WAY.get(name, "") for name in sent} | {"environmentVariables", "storage"}
     base = {name: value for name, value in told.items() if name not in gone and value not in (None, "")}
@@ -167,10 +170,7 @@ def overlaid(told: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]
 
 
 def unsealed(body: wire.AnySubmission, board: Board, vault: Vault) -> wire.AnySubmission:
-    """With the values of the credentials that it names: for the engine, which seals them again.
-
-    Raises NotFound, BadRequest, Conflict.
-    """
+    """The body with the values of the credentials that it names: for the engine, which seals them again."""
     project = project_of(board, body.get("projectId") or body.get("projectName") or "")
     if project is None:
         return body
@@ -190,7 +190,7 @@ def _with_values(
     vault: Vault,
     at: str,
 ) -> dict[str, Any]:
-    """`outer`: what holds where `spec` says nothing."""
+    """`outer`: the spec that holds for fields that `spec` does not set."""
     made = dict(spec)
     volumes = [*logins(made.get("storage", outer.get("storage")) or {})]
     own = made.get("environmentVariables")
@@ -251,7 +251,7 @@ def _with_values(
 
 
 def _over(sent: Mapping[str, Any], base: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """`base` with all that was sent; objects are merged, everything else is replaced."""
+    """`base` with all that was sent; objects are merged, everything else is replaced. Raises BadRequest."""
     made = dict(base)
     for name, value in sent.items():
         below = made.get(name)

@@ -1,4 +1,4 @@
-"""What a client sends to get a token: JSON or a form, names in the spellings that are in use."""
+"""Reads what a client sends to get a token: JSON or a form, with names in any of the usual spellings."""
 
 import difflib
 import json
@@ -16,7 +16,7 @@ def _plain(name: str) -> str:
 
 _NAMES = {_plain(name): name for name in get_type_hints(TokenRequest)}
 _OF_OAUTH = frozenset({"scope", "audience", "clientassertion", "clientassertiontype"})
-"""Fields of a form that mean nothing here; OAuth 2 wants them ignored."""
+"""Fields of a form that have no effect here; OAuth 2 requires that they are ignored."""
 
 
 def credentials(body: bytes) -> dict[str, str]:

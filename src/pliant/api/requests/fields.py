@@ -1,4 +1,4 @@
-"""Fields of a submission that are kept as they are sent: where each is kept, and how it is told again."""
+"""Fields of a submission that are stored as they are sent: where each is stored, and how it is shown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pliant.wire import submission as wire
 
 
 def ms(seconds: float) -> int:
-    """-1 stays what it is: for ever."""
+    """Milliseconds; -1 for a negative value, which means for ever."""
     return -1 if seconds < 0 else round(seconds * 1000)
 
 
@@ -39,7 +39,7 @@ def _told_seen(folder: SeenFolder | None) -> wire.SeenFolder | None:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What is checked about its value beyond its type on the wire is checked by the service."""
+    """One field. Beyond its type, which the wire checks, the service checks its value."""
 
     key: str  # of wire.submission.Spec
     attribute: str  # of the row that keeps it
@@ -54,7 +54,7 @@ OF_LAUNCH = (
     Field("tty", "tty"),
     Field("terminationGracePeriodSeconds", "grace", ms, _seconds),
 )
-"""How each task is started: for the engine."""
+"""For the engine: how each task is started."""
 
 OF_WORKLOAD = (
     Field("nodeType", "node_type"),
@@ -78,5 +78,5 @@ def taken(fields: Sequence[Field], spec: wire.Spec) -> dict[str, Any]:
 
 
 def told(fields: Sequence[Field], row: Launch | Workload) -> dict[str, Any]:
-    """What was asked for, in the words in which it can be asked for again."""
+    """The stored fields, in the form in which they can be sent again."""
     return {field.key: field.tell(getattr(row, field.attribute)) for field in fields}

@@ -1,4 +1,4 @@
-"""What a submission says that does nothing, as something else is said, or is not."""
+"""Finds the fields of a submission that have no effect because another field is set or missing."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _NEEDS = (
     ("dependencyAny", "dependencies"),
     ("compute.gpuMemoryLimit", "compute.gpuMemoryRequest"),
 )
-"""A field of a spec, and the one without which it does nothing."""
+"""A field of a spec, and the field without which it has no effect."""
 
 _OF_MPI_OPERATORS = ("mpiLauncherCreationPolicy", "sshAuthMountPath", "cleanPodPolicy")
 
@@ -21,11 +21,11 @@ _OF_A_GROUP = {
     "capturedEnvironment", "storage", "priorityClass", "nodeAffinityRequired", "nodeAffinityPreferred",
     "podAffinity", "podAntiAffinity", "topology", "tolerations", *(field.key for field in OF_LAUNCH),
 }  # fmt: skip
-"""Fields that a master or a group may say for itself; all others are those of the whole."""
+"""Fields that a master or a group may set for itself; all others are set for the whole."""
 
 
 def idle_fields(body: wire.AnySubmission) -> Iterator[str]:
-    """Their paths."""
+    """The paths of these fields."""
     given: Mapping[str, Any] = body
     spec: Mapping[str, Any] = given.get("spec", {})
     if given.get("nameBase") and given.get("name"):

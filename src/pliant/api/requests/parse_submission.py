@@ -1,4 +1,4 @@
-"""From the body of a submission to what the service takes."""
+"""Turns the body of a submission into what the service takes."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,14 +30,14 @@ WITHOUT_EFFECT = frozenset(
     {"spec.compute.cpuCoreLimit", "spec.compute.cpuMemoryLimit", "spec.compute.largeShmRequest"}
 )
 QUIET = frozenset({"imagePullPolicy", "createHomeDir", "capturedVariables"})
-"""Fields that do nothing here and of which nobody has to be told."""
+"""Fields that have no effect here and get no notice."""
 
 _WHAT_RUNS = ("command", "commandArgv", "args", "argsArgv")
 _TYPES: Mapping[Kind, Any] = {Kind.DISTRIBUTED: wire.Distributed, Kind.INFERENCE: wire.Inference}
 
 
 def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tuple[Submission, list[str]]:
-    """What is asked for, and notices about what was asked for in vain."""
+    """The submission, and notices about what has no effect. Raises BadRequest, NotFound."""
     spec: wire.Spec = body.get("spec", {})
     serving = cast("wire.InferenceSpec", spec if kind is Kind.INFERENCE else {})
     project = body.get("projectId") or body.get("projectName")
@@ -81,7 +81,7 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
 
 
 def check_cluster(named: str | None, board: Board) -> None:
-    """There is one cluster; who names another one is at the wrong server."""
+    """Raise NotFound if a cluster other than this one is named."""
     cluster = board.cluster_id
     if named and named != cluster:
         raise NotFound(
@@ -113,11 +113,11 @@ def _start(spec: wire.Spec) -> Start:
 
 
 def _needing(asked: Submission, compute: wire.Compute) -> Submission:
-    """The same with what each of its tasks needs."""
+    """The submission with what each of its tasks needs."""
     _check_kind(compute)
     return replace(
         asked,
-        gpus=_milli(compute, "gpuDevicesRequest") or None,  # Run:ai's clients say 0 for none
+        gpus=_milli(compute, "gpuDevicesRequest") or None,  # Run:ai's clients send 0 for none
         portion=_milli(compute, "gpuPortionRequest"),
         gpu_memory=_bytes(compute, "gpuMemoryRequest"),
         portion_limit=_milli(compute, "gpuPortionLimit"),
@@ -136,7 +136,7 @@ COMPUTE = "spec.compute."
 
 
 def _milli(compute: Mapping[str, Any], name: str, within: str = COMPUTE) -> int | None:
-    """Thousandths, if there are no smaller parts."""
+    """The value in thousandths; None if it is not set. Raises BadRequest for smaller parts."""
     field = within + name
     value = compute.get(name)
     if value is None:
@@ -162,7 +162,7 @@ def _bytes(compute: Mapping[str, Any], name: str, within: str = COMPUTE) -> int 
 
 
 def _distribution(body: wire.Distributed) -> Distribution:
-    """A master is like the workers unless it is described; described as none it is none."""
+    """The master is like the workers unless masterSpec describes it; it can be left out, except with MPI."""
     spec: wire.DistributedSpec = body.get("spec", {})
     if spec.get("taskGroups"):
         return _groups(body)
@@ -178,7 +178,7 @@ def _distribution(body: wire.Distributed) -> Distribution:
     if master is not None and not same:
         leader = _leader(spec, master, framework)
     elif same is False:
-        lead = framework == "MPI"  # its ranks are started by the launcher: there always is one
+        lead = framework == "MPI"  # the launcher starts MPI's ranks: there always is one
     return Distribution(
         framework,
         workers=spec.get("numWorkers", 1),
@@ -191,7 +191,7 @@ def _distribution(body: wire.Distributed) -> Distribution:
 
 
 def _groups(body: wire.Distributed) -> Distribution:
-    """Groups that are named one by one."""
+    """The distribution of a body with taskGroups."""
     spec = body["spec"]
     master = body.get("masterSpec") or body.get("masterSpecSameAsWorker")
     if master or any(name in spec for name in WORKERS):
@@ -231,9 +231,9 @@ _SPEC = frozenset(get_type_hints(wire.Spec))
 
 
 def _leader(workers: wire.DistributedSpec, own: wire.Spec, framework: str) -> Submission:
-    """What the master's part does not say is as for the workers; a launcher has no GPU unless it says so."""
+    """A master or group: by default the workers' launch and resources; no resources for an MPI launcher."""
     whole: dict[str, Any] = {name: value for name, value in workers.items() if name in _SPEC}
-    if own.keys() & set(_WHAT_RUNS):  # its command goes with no arguments of the workers
+    if own.keys() & set(_WHAT_RUNS):  # its own command does not get the workers' arguments
         whole = {name: value for name, value in whole.items() if name not in _WHAT_RUNS}
     launch: wire.Spec = {**whole, **own}  # type: ignore[typeddict-item]  # both are of that type
     compute = own.get("compute") or ({} if framework == "MPI" else workers.get("compute", {}))
@@ -266,12 +266,12 @@ def _ports(spec: wire.Spec, serving: wire.InferenceSpec) -> tuple[Port, ...]:
 
 
 def _replicas(serving: wire.InferenceSpec) -> int:
-    """As many as there would be without load; one where that would be none."""
+    """Replicas without load, at least 1."""
     return max(serving.get("autoscaling", {}).get("minReplicas", 1), 1)
 
 
 def _not_yet(spec: wire.Spec, serving: wire.InferenceSpec, ports: Sequence[Port]) -> list[str]:
-    """What is accepted and will be had later."""
+    """Notices about what is accepted but not available yet."""
     told = []
     scaling = serving.get("autoscaling")
     if scaling is not None:
@@ -294,7 +294,7 @@ def _not_yet(spec: wire.Spec, serving: wire.InferenceSpec, ports: Sequence[Port]
 
 
 def _check_kind(compute: wire.Compute) -> None:
-    """The kind of request that is stated must be the one that is made."""
+    """Raise BadRequest if gpuRequestType contradicts the other fields, and for extendedResources."""
     kind = compute.get("gpuRequestType")
     portion, memory = compute.get("gpuPortionRequest"), compute.get("gpuMemoryRequest")
     if kind == "memory" and memory is None:
@@ -371,7 +371,7 @@ def _variables(spec: wire.Spec) -> Variables:
 
 
 def _pool(key: str, board: Board) -> str:
-    """The pool's name where its id was given; who asks for one that does not exist is told by the service."""
+    """The name of the pool with that id; any other key unchanged: the service refuses an unknown pool."""
     return next((pool.name for pool in board.pools if key == pool.id), key)
 
 
@@ -384,6 +384,6 @@ def _in_vain(body: wire.AnySubmission, kind: Kind) -> list[str]:
 
 
 def told_of(fields: Iterable[str]) -> list[str]:
-    """A notice about fields that were taken and do nothing."""
+    """A notice about fields that were accepted and have no effect."""
     told = sorted(name[:80] for name in fields)
     return [f"These fields have no effect here: {', '.join(told[:20])}."] if told else []

@@ -1,4 +1,4 @@
-"""Where work may run, between the wire's words and ours: node affinity, tolerations, how its tasks lie."""
+"""Where tasks may run, between wire and model: node affinity, tolerations, topology, anti-affinity."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Item = dict[str, Any]
 
 
 def placing_of(spec: wire.Spec) -> Placing:
-    """What the body asks for."""
+    """The placement that a spec asks for. Raises BadRequest."""
     alternatives = spec.get("nodeAffinityRequired", {}).get("nodeSelectorTerms", ())
     required = [_terms(entry) for entry in alternatives]
     preferred = [
@@ -69,7 +69,7 @@ def _apart(asked: placing.PodAntiAffinity | None) -> str:
 
 
 def placing_told(workload: Workload) -> Item:
-    """What was asked for, as it is told again."""
+    """The placement, in the form in which it can be sent again."""
     affinity, within = workload.affinity or Affinity(), workload.within
     required = [{"matchExpressions": [_expression(term) for term in terms]} for terms in affinity.required]
     return {

@@ -1,4 +1,4 @@
-"""The data of a submission: what is asked for, and how it is told again."""
+"""The volumes of a submission: read from a request, and shown in an answer."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from pliant.wire.submission import Storage
 
 
 def volumes_of(storage: Storage) -> tuple[Volume, ...]:
-    """In the order git, host paths, NFS."""
+    """The volumes, in the order git, host paths, NFS."""
     found = [
         Volume(
             GIT,
@@ -49,13 +49,13 @@ def volumes_of(storage: Storage) -> tuple[Volume, ...]:
 
 
 def logins(storage: Any) -> Iterator[tuple[int, Any]]:
-    """The repositories that need a login, with their places among the volumes."""
+    """(index among the volumes, entry) of the repositories that need a login."""
     entries = [entry for entry in storage.get("git", ()) if not entry.get("exclude")]
     return ((place, entry) for place, entry in enumerate(entries) if "credentialId" in entry)
 
 
 def storage_told(volumes: Sequence[Volume]) -> dict[str, Any] | None:
-    """Without the credential of a repository: to submit it again, name it again."""
+    """The storage as a request has it, without credentials of repositories: a new request must name them."""
     told: dict[str, Any] = {}
     for volume in volumes:
         if volume.kind == GIT:

@@ -1,1 +1,1 @@
-"""What clients are told: models of the answers, and how views become them."""
+"""Turns views of the board into the answers that clients get."""

@@ -6,12 +6,12 @@ from pliant.model.quantity import GPU, format_bytes, parse_bytes
 
 
 def gpus(milli: int) -> float:
-    """Exactly as many GPUs: 500 -> 0.5."""
+    """GPUs: 500 -> 0.5, exactly."""
     return milli / GPU
 
 
 @lru_cache(maxsize=1024)
 def quantity(amount: int) -> str:
-    """Bytes as people write them, if that is exact."""
+    """Bytes with a unit if that is exact, else the plain number."""
     text = format_bytes(amount)
     return text if parse_bytes(text) == amount else str(amount)

@@ -1,4 +1,4 @@
-"""How answers leave: JSON made in the handler's own thread, so that the event loop only passes bytes on."""
+"""Encodes answers: the handler's own thread makes the JSON, so that the event loop only passes bytes on."""
 
 from typing import Any, get_args, get_origin, is_typeddict
 
@@ -21,7 +21,7 @@ def empty() -> Response:
 
 
 SCHEMA = "#/components/schemas/{model}"
-"""Where OpenAPI keeps what a name stands for."""
+"""Reference to a schema of that name in OpenAPI."""
 
 ANSWERED: dict[str, type] = {}
 """Types of pliant.wire that routes answer, by name. OpenAPI makes their models when it is asked for."""
@@ -33,7 +33,7 @@ def answers(status: int, kind: Any, told: str = "Successful Response") -> dict[s
 
 
 def or_csv(told: dict[str, Any]) -> dict[str, Any]:
-    """The same of a route that answers lines as well."""
+    """The arguments of a route that also answers CSV."""
     for one in told["responses"].values():
         one["content"]["text/csv"] = {"schema": {"type": "string"}}
     return told

@@ -1,4 +1,4 @@
-"""Shares of GPUs as they travel: how each is held, what it may use and what it uses."""
+"""Renders GPU fractions: how each is enforced, what it may use and what it uses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Uses = Mapping[AttemptId, TaskUse]
 
 
 def shares_of(view: WorkloadView, uses: Uses) -> list[GpuShare]:
-    """Those of a workload's living tasks, as the node saw them last."""
+    """The GPU fractions of a workload's live tasks, as the node saw them last."""
     return [
         {
             "workload": view.workload.name,
@@ -35,7 +35,7 @@ def shares_of(view: WorkloadView, uses: Uses) -> list[GpuShare]:
 
 
 def fraction_of(view: WorkloadView, uses: Uses) -> str | None:
-    """How its fractions are held, in words; None if it has none. The weakest hold of its tasks counts."""
+    """How its fractions are enforced; None if it has none or holds none. The weakest enforcement counts."""
     if not any(group.request.shared for group in view.workload.groups):
         return None
     found = [

@@ -35,7 +35,7 @@ def load_of(view: WorkloadView, load: Load, uses: Uses) -> WorkloadLoad:
 
 
 def _cards(view: WorkloadView, gpus: Mapping[str, GpuLoad]) -> Iterable[GpuLoad]:
-    """Of the GPUs that it has to itself: of one that is shared its use cannot be assigned to one task."""
+    """Loads of the GPUs that it has alone: the use of a shared GPU cannot be assigned to one task."""
     for task in view.tasks:
         for share in task.carries.shares if task.carries is not None else ():
             if share.portion == WHOLE and share.gpu in gpus:

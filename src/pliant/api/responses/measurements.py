@@ -1,4 +1,4 @@
-"""Samples as means over equal parts of a time."""
+"""Renders samples as means over equal parts of a period."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ PER_GPU = "_PER_GPU"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in so many equal parts."""
+    """A period in equal parts."""
 
     start: int  # ms
     end: int  # ms, after start
-    parts: int  # 0: of nothing there is a value
+    parts: int  # 0: no values
 
     def means(self, samples: Iterable[Sample], name: str) -> dict[str, dict[int, int]]:
-        """By part of the subject, then by end of the part of the time (ms): thousandths."""
+        """Means in thousandths, by part of the subject, then by the end (ms) of the part of the period."""
         found: dict[str, dict[int, list[int]]] = {}
         for sample in samples if self.parts else ():
             until = self._until(sample.at)
@@ -34,7 +34,7 @@ class Span:
         }
 
     def _until(self, at: int) -> int:
-        """The end of that part of the time in which a sample lies; it closes what came before it."""
+        """The end of the part of the period that contains a sample; a sample at that end is inside."""
         length = self.end - self.start
         number = -(-(at - self.start) * self.parts // length)  # 1..parts
         return self.start + length * max(1, min(self.parts, number)) // self.parts

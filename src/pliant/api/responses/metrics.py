@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, read from the board when they are asked for."""
+"""Metrics for Prometheus, read from the board at each request."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,11 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 OTHER = "other"
 MOST_PROJECTS = 200
-"""Projects, the oldest first, that have lines of their own; the rest is summed up as OTHER."""
+"""Most projects, oldest first, that have lines of their own; the rest is summed up as OTHER."""
 
 MOST_POOLS = 50
 MOST_SHARES = 1000
-"""Pods with a part of a GPU that have lines of their own."""
+"""Most pods with a GPU fraction that have lines of their own."""
 
 
 class _Reading(Collector):

@@ -1,4 +1,4 @@
-"""Numbers of one node for Prometheus: as many lines as it has parts of GPUs, and GPUs."""
+"""Metrics of one node for Prometheus: one line for each GPU fraction and each GPU."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Row(NamedTuple):
-    """A pod with parts of GPUs."""
+    """A pod with GPU fractions."""
 
     project: str
     workload: str

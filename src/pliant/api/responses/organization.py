@@ -1,4 +1,4 @@
-"""From views to what travels: projects, departments, nodes, node pools, clusters."""
+"""Renders projects, departments, nodes, node pools and clusters."""
 
 import uuid
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ def rules_of(limits: TimeLimits) -> RulesItem:
 
 
 class UnitRenderer:
-    """Renders projects and departments as they stand on one board."""
+    """Renders projects and departments as of one board."""
 
     def __init__(self, board: Board, now: int) -> None:
         self._board = board
@@ -111,7 +111,7 @@ class UnitRenderer:
         }
 
     def resources(self, view: QueueView, use: PoolUse) -> PoolQuota:
-        """The quota of GPUs is what it deserves now, where it follows from others."""
+        """`deserved` of GPUs is the quota that holds now, also if it is derived from other quotas."""
         quota = view.queue.quota(use.pool)
         return {
             "nodePool": {"id": self._pools.get(use.pool, ""), "name": use.pool},
@@ -138,7 +138,7 @@ class UnitRenderer:
         }
 
     def _past_use(self, use: PoolUse) -> tuple[float, float]:
-        """(GPU hours, part of what the pool had): of a project; departments have none."""
+        """(GPU hours, share of what the pool had) of a project; departments have none."""
         now, settings = self._now, self._board.settings
         used = sum_of(use.past, use.allocated.gpu, now, settings)
         had = sum_of(use.past_whole, use.capacity, now, settings)
@@ -167,7 +167,7 @@ class UnitRenderer:
         }
 
     def _counts(self, queue: Project | Department, promise: Promise) -> bool:
-        """True for who has one of the quotas that cannot all be kept, or the quota that they exceed."""
+        """True if the queue's quota is one of those promised, or the one that they exceed."""
         if queue.id == promise.department and isinstance(queue, Department):
             return True
         if queue.derived or not queue.quota(promise.pool).gpu:
@@ -241,7 +241,7 @@ def node_id(node: Node, board: Board) -> str:
 
 
 def node_item(view: NodeView, board: Board, may_read: MayRead, strays: Sequence[Stray] = ()) -> NodeItem:
-    """Names of workloads that the reader may not know are left out; that there are some is not."""
+    """A node; workloads whose names the caller may not read are listed as UNNAMED."""
     node, cluster = view.node, board.cluster
     uid = cluster.uuid if cluster is not None else ""
     models = sorted({gpu.model for gpu in node.gpus})

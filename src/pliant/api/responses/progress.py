@@ -1,4 +1,4 @@
-"""From what jobs report to what travels."""
+"""Renders the progress that jobs report."""
 
 from pliant.api.responses.times import stamp
 from pliant.model.progress import Point, Progress

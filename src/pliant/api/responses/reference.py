@@ -1,4 +1,4 @@
-"""The page at /api/docs: the OpenAPI description as plain HTML, with no script and nothing from elsewhere."""
+"""The page at /api/docs: the OpenAPI description as plain HTML, without scripts or files from other sites."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -98,7 +98,7 @@ def _fields(described: Schema, schema: Schema, path: str, depth: int) -> Iterato
 
 
 def _resolved(described: Schema, schema: Schema) -> Schema:
-    """The schema itself, not the reference to it; of null or something: the something."""
+    """The schema that a reference names; of several choices the first that is not null."""
     for choice in schema.get("anyOf", ()):
         if choice.get("type") != "null":
             return _resolved(described, choice)

@@ -1,4 +1,4 @@
-"""Amounts of GPUs, cores and memory as they travel: what is asked for, and what is occupied."""
+"""Renders amounts of GPUs, cores and memory: what is requested and what is allocated."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from pliant.wire import workload as wire
 
 
 def requested(requests: Sequence[tuple[Request, int]]) -> wire.RequestedResources:
-    """Of so many tasks with each request."""
+    """The sum over the requests, each with its number of tasks."""
     by_memory = any(request.gpu_memory for request, _ in requests)
     devices = any(request.devices for request, _ in requests)
     memory = sum(request.gpu_memory * request.devices * count for request, count in requests)
@@ -35,7 +35,7 @@ def requested(requests: Sequence[tuple[Request, int]]) -> wire.RequestedResource
 
 
 def allocated(placements: Sequence[Placement]) -> wire.AllocatedResources:
-    """What these really occupy."""
+    """The sum of what these placements occupy."""
     memory = sum(share.memory for placement in placements for share in placement.shares)
     return {
         "gpu": gpus(sum(placement.gpu for placement in placements)),

@@ -1,4 +1,4 @@
-"""Where a workload or one of its tasks stands, in the words of the first command line."""
+"""The status of a workload or a task, in the words of Run:ai's v1 command line."""
 
 from pliant.control.board.view import WorkloadView
 from pliant.model.workload import Exit, Kind, Phase, Task, TaskPhase, Workload
@@ -30,7 +30,7 @@ _POD_STATUS = {
 
 
 def status_of(view: WorkloadView, now: int) -> str:
-    """The word of the first command line for where a workload stands."""
+    """The status of a workload, in the words of the v1 command line."""
     workload = view.workload
     if workload.phase is Phase.FAILED and workload.cancelled_by:
         return "Cancelled"
@@ -51,7 +51,7 @@ def _backs_off(task: Task, now: int) -> bool:
 
 
 def pod_status_of(workload: Workload, task: Task, end: Exit | None, now: int) -> str:
-    """The same for one task; `end`: of its newest attempt."""
+    """The same for one task; `end`: how its newest attempt ended."""
     if workload.phase.final and task.phase is TaskPhase.WAITING:  # it had been stopped, or was at the end
         return "Succeeded" if end is not None and end.code == 0 else "Stopped"
     if _backs_off(task, now):

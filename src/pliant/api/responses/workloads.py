@@ -1,4 +1,4 @@
-"""From views to what travels: workloads and their pods."""
+"""Renders workloads and their pods."""
 
 import shlex
 import uuid
@@ -48,7 +48,7 @@ def job_type(workload: Workload) -> str:
 
 
 def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None) -> wire.Reason | None:
-    """As of `now` (ms), without what this reader may not be told; None: all may be told."""
+    """The reason as of `now` (ms), without names that the caller may not read; None: it may read all."""
     if reason is None:
         return None
     seen = reason if may_read is None else reason.seen_by(may_read)
@@ -61,7 +61,7 @@ def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None
 
 
 def names_of(names: Iterable[tuple[str, Named]]) -> list[wire.NamedItem]:
-    """Whom a reason names, with their keys."""
+    """The things that a reason names, with their keys."""
     return [
         {"field": field, "kind": cast("Kinds", it.kind), "id": it.id, "name": it.name}
         for field, it in names
@@ -70,7 +70,7 @@ def names_of(names: Iterable[tuple[str, Named]]) -> list[wire.NamedItem]:
 
 
 def numbers_of(pairs: Iterable[tuple[str, Any]]) -> Item:
-    """A reason's numbers as JSON has them."""
+    """A reason's numbers as JSON values."""
     return {name: _plain(value) for name, value in pairs}
 
 
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def over_quota(board: Board) -> dict[str, int]:
-    """Milli-GPUs each workload holds above its project's quota; non-preemptible, then older ones fill it."""
+    """Milli-GPUs of each workload above its project's quota; non-preemptible, then older ones fill it."""
     held: dict[tuple[str, str], list[WorkloadView]] = {}
     for view in board.workloads.holding:
         held.setdefault((view.workload.project, view.pool), []).append(view)
@@ -104,7 +104,7 @@ def over_quota(board: Board) -> dict[str, int]:
 
 
 def ended_view(workload: Workload, board: Board) -> WorkloadView:
-    """The view of a deleted workload, of which nothing is left but its row."""
+    """The view of a deleted workload, of which only the row is left."""
     queue = board.projects.get(workload.project)
     project = queue.queue if queue is not None else None
     if not isinstance(project, Project):
@@ -115,36 +115,36 @@ def ended_view(workload: Workload, board: Board) -> WorkloadView:
 
 
 KEPT = 1000
-"""Workloads that are rendered once for all who ask at one moment."""
+"""Most workloads that are rendered once for all requests of one moment."""
 
 
 _HIDDEN: Any = {"command": "", "arguments": "", "environmentVariables": {}, "urls": [], "endpoints": []}
-"""What somebody sees of a job who may not be told what runs in it."""
+"""Shown to a caller who may not know what runs in a job."""
 
 
 @dataclass(slots=True)
 class Rendered:
-    """A workload as it travels."""
+    """A rendered workload."""
 
-    of: tuple[Any, ...]  # what it was made of
+    of: tuple[Any, ...]  # the inputs it was made of
     item: wire.WorkloadItem
-    encoded: bytes = b""  # once somebody asks
+    encoded: bytes = b""  # made at the first request for it
 
 
 class Renderer:
-    """Renders workloads as they stand on one board at one moment (ms)."""
+    """Renders workloads as of one board at one moment (ms)."""
 
     def __init__(
         self, board: Board, now: int, uses: Uses, confined: bool, before: "Renderer | None" = None
     ) -> None:
-        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own.
+        """`uses`: use of GPU fractions; `confined`: each task is in a control group of its own.
 
-        `before`: of an older board; what it rendered in this second of what is as it was then is taken over.
+        `before`: the renderer of an older board; its items of this second that did not change are reused.
         """
         self._confined = confined
         self._inside: Callable[[Workload], bool] = lambda workload: False
         self._may_read: MayRead = lambda project: True
-        self._made: dict[str, Rendered] = {}  # as who may see all sees it; by id
+        self._made: dict[str, Rendered] = {}  # by id, as a caller who may see all sees it
         self.board = board
         self._uses = uses
         self.now = now
@@ -153,17 +153,17 @@ class Renderer:
         self._before = before._made if before is not None and before.fresh(now, uses) else {}
 
     def current(self, board: Board, now: int, uses: Uses) -> bool:
-        """True if it serves for these too: pages and watchers all ask when one workload changes."""
+        """True if it can be reused for these: when a workload changes, all pages and watchers ask for it."""
         return self.board is board and self.fresh(now, uses)
 
     def fresh(self, now: int, uses: Uses) -> bool:
-        """True if what it renders has the times and the uses of that moment."""
+        """True if its items have the times (in seconds) and the uses of that moment."""
         return self.now // 1000 == now // 1000 and self._uses == uses
 
     def read_by(
         self, inside: Callable[[Workload], bool], may_read: MayRead = lambda project: True
     ) -> "Renderer":
-        """For a reader; `inside`: whether it may be told what runs in a job; `may_read`: names there."""
+        """A copy for one caller. `inside`: may the caller know what runs in a job; `may_read`: its names."""
         reader = copy(self)
         reader._inside, reader._may_read = inside, may_read
         return reader
@@ -174,7 +174,7 @@ class Renderer:
         return cast("wire.WorkloadItem", {**item, **less}) if less else item
 
     def encoded(self, view: WorkloadView) -> bytes:
-        """The same as JSON, made once for all lists in which it is."""
+        """The same as JSON, made once for all lists that contain it."""
         if not self._inside(view.workload) or self._unnamed(view):
             return encode(self.workload(view))
         made = self._rendered(view)
@@ -182,7 +182,7 @@ class Renderer:
         return made.encoded
 
     def _unnamed(self, view: WorkloadView) -> Item:
-        """Instead of a reason with names that the reader may not know: the same without."""
+        """Fields that replace a reason with names that the caller may not read; {} if it may read all."""
         reason = self.board.workloads.get(view.workload.id, view).reason
         may_read = own_too(self._may_read, view.project.id)
         if reason is None or all(not it.project or may_read(it.project) for _, it in reason.names):
@@ -207,7 +207,7 @@ class Renderer:
         return made
 
     def _rendered_of(self, view: WorkloadView) -> tuple[Any, ...]:
-        """All that `_item` looks at, but for the time and what is used of shares."""
+        """All inputs of `_item` except the time and the uses."""
         identity, board = view.workload.id, self.board
         place, over = board.queue.get(identity), self._over.get(identity)
         return view, board.protection(view), place, over, self.cluster
@@ -315,7 +315,7 @@ class Renderer:
         }
 
     def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> wire.Protected | None:
-        """Until when it is protected, and by whose setting; None once it is not."""
+        """Until when a guarantee protects it, and whose setting that is; None once it is over."""
         if guarantee is None or view.started is None or view.started + guarantee.runtime <= self.now:
             return None
         return {
@@ -330,7 +330,7 @@ class Renderer:
         return (before + present) // 1000
 
     def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[wire.PodItem]:
-        """One for each task that was started or may still be."""
+        """A pod for each task that was started or may still be."""
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
@@ -375,7 +375,7 @@ class Renderer:
 
 
 def images(view: WorkloadView) -> list[str]:
-    """Each that a task of it runs; none where all run programs of the machine."""
+    """The images that its tasks run, each once; [] if all run programs of the machine."""
     workload = view.workload
     found = [workload.launch_of(task.name).image for task in view.tasks] or [workload.launch.image]
     return [image for image in dict.fromkeys(found) if image]

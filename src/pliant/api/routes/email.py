@@ -1,4 +1,4 @@
-"""Notices by mail under the paths of Run:ai: the rows of /notifications and /mail-server."""
+"""Routes for notices by mail under Run:ai's paths: the rows of /notifications and /mail-server."""
 
 from fastapi import Response
 
@@ -110,7 +110,7 @@ def unsubscribe_by_id(identity: str, here: Here, caller: Caller) -> Response:
 
 
 def _own_address(here: Context, caller: Principal) -> str:
-    """What their login provider named, or else a name that may be one."""
+    """The address that the login provider gave, else the caller's name, which may be an address."""
     user = here.service.board.access.users.get(caller.subject.removeprefix(f"{USER}:"))
     return (user.email if user is not None else "") or caller.person
 

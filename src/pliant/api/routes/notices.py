@@ -1,4 +1,4 @@
-"""Who is told what becomes of jobs, and by which server mail is sent."""
+"""Routes for notifications about jobs, and for the mail server that sends them."""
 
 from collections import Counter
 

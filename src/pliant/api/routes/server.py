@@ -1,4 +1,4 @@
-"""The server itself: health, who one is, tokens, metrics, and what only its operator does."""
+"""Routes of the server itself: health, the caller's identity, tokens, metrics, the operator's actions."""
 
 import subprocess
 import sys
@@ -85,14 +85,14 @@ async def proof(request: Request, here: Here, nonce: Nonce, token: str) -> Respo
 @public.get("/metrics", dependencies=[needs(OPEN)], response_class=Response)
 def metrics(here: Here) -> Response:
     """For Prometheus; free for anybody on the server's own machine."""
-    from pliant.api.responses.metrics import CONTENT_TYPE, scrape  # most servers are never asked
+    from pliant.api.responses.metrics import CONTENT_TYPE, scrape  # most servers are never asked for metrics
 
     text = scrape(here.service.board, here.server.version, here.service.uses())
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _token_body(required: str, names: Iterable[str], grants: Iterable[str]) -> dict[str, Any]:
-    """Both forms in which it is taken, for OpenAPI."""
+    """The body in both forms, JSON and form, for OpenAPI."""
 
     def taken(more: Iterable[str] = ()) -> dict[str, Any]:
         fields: dict[str, Any] = {

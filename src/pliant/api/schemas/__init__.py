@@ -1,1 +1,1 @@
-"""What the API takes and answers, as models and as its description."""
+"""The bodies and answers of the API: their models and their OpenAPI description."""

@@ -1,4 +1,4 @@
-"""What the API says of itself: OpenAPI with each refusal by its status, as data and as a page."""
+"""The API's description: OpenAPI with each refusal by its status, as data and as a page."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,13 +52,13 @@ _BEARER = {
 
 
 class Api(FastAPI):
-    """An application with a description of its own."""
+    """An application that makes its own description."""
 
     open: frozenset[str] = frozenset()  # paths that need no token
     _page = ""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Ours alone: the outermost of them answers what nobody expected, and nothing is traced."""
+        """Our own middleware only: the outermost one answers unexpected errors, and nothing is traced."""
         app: ASGIApp = Straight(AsyncExitStackMiddleware(self.router), self.routes)
         app = ExceptionMiddleware(app, handlers=self.exception_handlers)
         for kind, given, named in reversed(self.user_middleware):
@@ -105,7 +105,7 @@ class Api(FastAPI):
         return schema
 
     def reference(self) -> HTMLResponse:
-        """The description as a page, for anybody: it tells nothing that is not in the documentation."""
+        """The description as a page. It is open: it contains nothing that is not in the documentation."""
         self._page = self._page or reference_page(self.openapi())
         return HTMLResponse(self._page)
 
@@ -126,13 +126,13 @@ def _tell_of_dry_runs(operation: Described) -> None:
     }
 
 
-# -- from what is made or listed to what can be done with it -----------------------------------------
+# -- links: from what is created or listed to the operations on it -----------------------------------
 
 _IDENTITY = ("id", "meta/id", "uuid", "workloadId", "key", "name")
-"""Members that name a thing, the first that is there."""
+"""Members that identify a thing: the first that is present."""
 
 _BY: Mapping[str, tuple[str, ...]] = {"name": ("name",), "kind": ("type",)}
-"""The same for a parameter of that name."""
+"""The same by the name of the parameter."""
 
 _ALSO = {
     **{f"/api/v1/workloads/{kind}": "/api/v1/workloads" for kind in KINDS},
@@ -140,11 +140,11 @@ _ALSO = {
     "/api/v1/workloads/{identity}/exec": "/api/v1/exec",
     "/api/v1/workloads/{identity}/exec/port": "/api/v1/exec",
 }
-"""Things of one path that are also had under another one."""
+"""Things under the first path can also be reached under the second one."""
 
 
 def connect(schema: Described) -> None:
-    """Say with OpenAPI's links which operations take the identity that an answer tells."""
+    """Add OpenAPI links: the operations that take the identity that an answer contains."""
     paths, schemas = schema["paths"], schema["components"]["schemas"]
     for path, item in paths.items():
         for operation in (item[method] for method in ("post", "get") if method in item):
@@ -160,12 +160,12 @@ def connect(schema: Described) -> None:
 
 
 def _made(answers: Described) -> Described:
-    """The answer that names what was made, or lists what there is."""
+    """The answer on success."""
     return next(answers[status] for status in ("201", "202", "200", "204") if status in answers)
 
 
 def _pointer(told: Described, schemas: Described, names: Sequence[str]) -> str:
-    """Where an answer of that kind has one of these members: in itself, or in the first of what it lists."""
+    """Pointer to the first of these members: in the answer, or in the first entry of a list; '' if none."""
     told = _whole(told, schemas)
     if told.get("type") == "array":
         inner = _pointer(told["items"], schemas, names)
@@ -183,14 +183,14 @@ def _pointer(told: Described, schemas: Described, names: Sequence[str]) -> str:
 
 
 def _whole(told: Described, schemas: Described) -> Described:
-    """What a reference stands for; of several choices the first."""
+    """The schema that a reference names; of several choices the first."""
     while "$ref" in told or "anyOf" in told:
         told = told["anyOf"][0] if "anyOf" in told else schemas[told["$ref"].rpartition("/")[2]]
     return told
 
 
 def _beneath(paths: Described, root: str) -> Iterator[tuple[str, str]]:
-    """(id, parameter) of the operations on one thing of a path."""
+    """(operation id, parameter) of the operations on one thing below a path."""
     for path, item in paths.items():
         first, *rest = path.removeprefix(f"{root}/").split("/")
         if path.startswith(f"{root}/") and first.startswith("{") and not any("{" in part for part in rest):
@@ -198,7 +198,7 @@ def _beneath(paths: Described, root: str) -> Iterator[tuple[str, str]]:
 
 
 def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(status, meaning) of what an operation may answer instead."""
+    """(status, meaning) of the errors that an operation may answer."""
     writes = method != "get"
     yield "400", "The request is invalid; `fields` names the fields"
     if "security" in operation or path.endswith(("/token", "/proof")) or path.startswith("/api/v1/openid"):

@@ -1,4 +1,4 @@
-"""An example of what each operation takes and answers, made from its schema and from words that fit."""
+"""Adds an example to each body, answer and parameter, made from its schema and from fitting values."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -54,7 +54,7 @@ WORDS: Mapping[str, Any] = {
     "uuid": "7e0cbb4c-5c43-4a55-9d0c-6ac4b0f3a0a1",
     "version": "0.1.0",
 }
-"""Values of fields by their names; every other text is `text`, and what ends with At is a moment."""
+"""Values of fields by name. Of other texts, one whose name ends with At is a time, the rest are `text`."""
 
 _SUBMISSION = {
     "name": "a1",
@@ -129,13 +129,13 @@ REQUESTS: Mapping[str, Any] = {
     "InferenceChange": {"spec": {"autoscaling": {"minReplicas": 2}}},
     "Report": {"state": "training", "step": 1200, "loss": 0.42},
 }
-"""Of bodies whose fields go together in ways that a schema does not say; by the name of the schema."""
+"""Bodies whose fields depend on each other in ways that a schema does not say; by the name of the schema."""
 
 PARAMETERS: Mapping[str, Any] = {"search": "a1", "number": 1}
 
 
 def illustrate(described: Schema) -> None:
-    """Put `example` beside every schema of what is sent and answered."""
+    """Add `example` to every schema of a body or an answer, and to every parameter."""
     schemas = described["components"]["schemas"]
     for path, item in described["paths"].items():
         for operation in item.values():
@@ -146,7 +146,7 @@ def illustrate(described: Schema) -> None:
 
 
 def _for(path: str, made: Any) -> Any:
-    """What is changed keeps its name."""
+    """The example for that path: one of a change leaves out the name."""
     if path.endswith(("/projects/{key}", "/departments/{key}")) and "id" not in made:
         return {field: value for field, value in made.items() if field != "name"}
     if path.endswith("/scheduling-settings") and made == {}:
@@ -165,7 +165,7 @@ def parameter_example(parameter: Schema, schemas: Schema) -> Any:
 
 
 def example(schema: Schema, schemas: Schema, name: str = "", seen: tuple[str, ...] = ()) -> Any:
-    """One value that the schema allows; of an object its required fields, and the others that have a word."""
+    """A value that the schema allows; an object gets its required fields and the texts that are in WORDS."""
     if "$ref" in schema:
         of = schema["$ref"].rpartition("/")[2]
         return REQUESTS[of] if of in REQUESTS else example(schemas[of], schemas, name, (*seen, of))

@@ -1,4 +1,4 @@
-"""The models by which the server checks what it is sent and which OpenAPI shows, made from pliant.wire."""
+"""Makes, from the types of pliant.wire, the models that check requests and that OpenAPI shows."""
 
 import difflib
 import functools
@@ -36,15 +36,15 @@ from pliant.api.schemas.policy_rules import schema_of_rules
 from pliant.wire.limits import Length, Looks, NoEffect, Range, RulesOf
 from pliant.wire.together import TOGETHER, AtLeastOne, Both, Needs, NotBoth, Together
 
-_Annotated: Any = Annotated  # with types that are known at run time only
+_Annotated: Any = Annotated  # for types that are known only at run time
 
 
 class _Request(BaseModel):
-    """A key that is not known is refused, as it may be misspelt; a number will do where text is asked for."""
+    """An unknown key is refused, as it may be misspelt; a number is accepted where text is expected."""
 
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
-    nullable: ClassVar[frozenset[str]] = frozenset()  # where null means something
-    together: ClassVar[Mapping[str, Any]] = {}  # what of its fields excludes or needs what, as JSON Schema
+    nullable: ClassVar[frozenset[str]] = frozenset()  # fields whose null has a meaning
+    together: ClassVar[Mapping[str, Any]] = {}  # which fields exclude or need each other, as JSON Schema
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def _answer(kind: type) -> type[_Answer]:
     fields: dict[str, Any] = {}
     for name, hint in _hints(kind).items():
         made = _made(hint, _answer)
-        # Left out is not null: a factory does not show in the schema, as the default null would.
+        # A field that is left out is not null: the default null would show in the schema, a factory does not.
         fields[name] = made if name in _required(kind) else (made, Field(default_factory=lambda: None))
     return create_model(kind.__name__, __base__=_Answer, __doc__=kind.__doc__, **fields)
 
 
 @functools.cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """The type's keys and their types, without the words that say whether a key must be there."""
+    """The type's keys and their types, without Required and NotRequired."""
     return {
         name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
         for name, hint in get_type_hints(kind, include_extras=True).items()
@@ -108,7 +108,7 @@ def _required(kind: Any) -> frozenset[str]:
 
 
 def _made(hint: Any, model: Callable[[type], Any]) -> Any:
-    """The type with models in place of the TypedDicts in it, and its bounds in pydantic's words."""
+    """The type with models instead of its TypedDicts, and pydantic's constraints instead of its bounds."""
     if is_typeddict(hint):
         return model(hint)
     origin, parts = get_origin(hint), get_args(hint)
@@ -119,7 +119,7 @@ def _made(hint: Any, model: Callable[[type], Any]) -> Any:
         )
     if type(None) in parts:
         return functools.reduce(operator.or_, (_made(part, model) for part in parts))
-    if origin is UnionType:  # of types that one word tells apart
+    if origin is UnionType:  # of types with different values of `kind`
         union = functools.reduce(operator.or_, (_made(part, model) for part in parts))
         return _Annotated[union, Field(discriminator="kind")]
     if origin in (list, dict):
@@ -133,7 +133,7 @@ def _together(kind: type) -> Mapping[str, Any]:
 
 
 def _one_of(rule: Together) -> list[dict[str, Any]]:
-    """Of these one must hold."""
+    """Schemas of which one must hold."""
     if isinstance(rule, AtLeastOne):
         return [_said(name) for name in rule.names]
     if isinstance(rule, Needs):
@@ -184,7 +184,7 @@ def _bounded(bound: Range | Length | Looks | NoEffect | RulesOf, kind: Any) -> A
 
 
 def looks(bound: Looks) -> dict[str, Any]:
-    """In the words of JSON Schema."""
+    """The JSON Schema of that form."""
     if bound.other is not None:
         return {"anyOf": [looks(replace(bound, other=None)), looks(bound.other)]}
     said = {
@@ -202,19 +202,19 @@ def looks(bound: Looks) -> dict[str, Any]:
 
 
 def answer_type(kind: Any) -> Any:
-    """For a type of pliant.wire that a route answers, or a list of it: what pydantic understands."""
+    """The type for pydantic of what a route answers: a type of pliant.wire, or a list of it."""
     return _made(kind, _answer)
 
 
 class _Checked:
-    """Lets a handler take a type of pliant.wire: what was sent is checked by its model, then plain again."""
+    """Lets a handler take a type of pliant.wire: its model checks the body and gives plain data again."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return handler.generate_schema(_Annotated[_made(source, _request), AfterValidator(_plain)])
 
 
 def _plain(value: Any) -> Any:
-    """What was said and nothing more."""
+    """Plain data: the keys that were sent and no others."""
     return (
         [_plain(each) for each in value] if isinstance(value, list) else value.model_dump(exclude_unset=True)
     )
@@ -226,7 +226,7 @@ Received = Annotated[_Kind, _Checked(), Body()]
 
 
 def without_effect(kind: Any, value: Any, where: str = "") -> list[str]:
-    """Paths of the keys in what was received that do nothing here, and that say anything."""
+    """Paths of the received keys that have no effect here and have a value."""
     if isinstance(value, list):
         parts = [without_effect(get_args(kind)[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
     elif isinstance(value, Mapping) and is_typeddict(kind):

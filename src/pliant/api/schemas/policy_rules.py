@@ -1,4 +1,4 @@
-"""Rules of policies: which fields of a spec they may be about, and what they look like."""
+"""Rules of policies: the fields of a spec that they may concern, and their form."""
 
 import difflib
 from collections.abc import Mapping
@@ -38,11 +38,11 @@ _RULE: dict[str, Any] = {
     },
 }
 _FREE = {"type": "object", "minProperties": 1, "additionalProperties": _RULE}
-"""Below a field without a type of its own."""
+"""Below a field whose value can have any type."""
 
 
 def schema_of_rules(kind: type) -> dict[str, Any]:
-    """As JSON Schema."""
+    """The JSON Schema of rules about that type."""
     return {"properties": _parts(kind), "additionalProperties": False}
 
 
@@ -64,7 +64,7 @@ def _fields(kind: type) -> Mapping[str, Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """The type without its bounds, without null, and without the word that it must be there."""
+    """The type without its bounds, without null and without Required."""
     if get_origin(hint) in (Annotated, Required):
         return _bare(get_args(hint)[0])
     if type(None) in (parts := get_args(hint)):
@@ -73,7 +73,7 @@ def _bare(hint: Any) -> Any:
 
 
 def check_fields(tree: Mapping[str, Any], kind: Any, plural: str, at: str = "rules") -> None:
-    """Raises BadRequest for a rule about a field that `kind` has not."""
+    """Raises BadRequest for a rule about a field that `kind` does not have, and for an unknown rule."""
     fields = _fields(kind)
     for name, value in tree.items():
         if name not in fields:

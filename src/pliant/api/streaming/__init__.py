@@ -1,1 +1,1 @@
-"""What goes on for long: event streams, running commands, waiting for a new board."""
+"""Long-running work: event streams, running commands, waiting for a new board."""

@@ -1,4 +1,4 @@
-"""A blocking iterator as an asynchronous one: a thread of its own reads it and closes it in the end."""
+"""Turns a blocking iterator into an asynchronous one; a thread of its own reads it and closes it."""
 
 import asyncio
 import logging
@@ -10,21 +10,24 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 IDLE = 0.02
-"""Seconds between two looks at a source that has nothing new."""
+"""Seconds between two reads of a source that has nothing new."""
 
 AHEAD = 8
-"""Chunks that are read before the client has taken them."""
+"""Most chunks that are read before the client has taken them."""
 
 
 BEAT = 1.0
-"""Seconds within which a stream without news ends when the server does."""
+"""Seconds within which a stream without news ends once the server is about to end."""
 
 
 async def feed(
     chunks: Iterator[bytes], name: str, closing: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[bytes]:
-    """Its chunks; b'' stands for nothing new. The source must yield within seconds even when nothing is new:
-    that is how soon it is closed, by its own thread, after the client has gone."""
+    """The chunks of the source, which gives b'' for nothing new.
+
+    The source must yield within seconds even when nothing is new: its thread closes it at the first yield
+    after the client has gone.
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | None] = asyncio.Queue(AHEAD)
     gone = threading.Event()
@@ -38,7 +41,7 @@ async def feed(
                     _wait(queue.put(chunk), loop)
                 else:
                     gone.wait(IDLE)
-        except Exception:  # whatever ends the source ends the stream; the server goes on
+        except Exception:  # an error ends the stream; the server goes on
             log.exception("the stream of %s broke", name)
         finally:
             close = getattr(chunks, "close", None)
@@ -64,14 +67,14 @@ async def feed(
 
 
 def _wait(put: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop do it, and wait; nothing if the server has ended meanwhile."""
+    """Run `put` on the loop and wait for it; do nothing if the server has ended meanwhile."""
     try:
         done = asyncio.run_coroutine_threadsafe(put, loop)
     except RuntimeError:  # the loop is closed
         put.close()
         return
     while not wait([done], BEAT).done:
-        if loop.is_closed():  # between two of its rounds: it will not run any more
+        if loop.is_closed():  # it closed between two rounds: it will not run `put`
             put.close()
             return
     done.result()

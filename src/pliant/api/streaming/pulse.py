@@ -1,4 +1,4 @@
-"""Tells coroutines that there is a new board, with one thread however many of them wait."""
+"""Tells coroutines that there is a new board, with one thread for any number of them."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pliant.control.service import Service
 
 LONGEST = 1.0
-"""Seconds for which the thread waits at once; it ends that long after the last listener left."""
+"""Longest wait of the thread, in seconds; it ends within this time after the last listener has left."""
 
 
 class Pulse:

@@ -1,4 +1,4 @@
-"""Commands that run inside tasks for clients, by id; ended when no client is left to look at them."""
+"""Commands that run inside tasks for clients, by id; ends those that no client uses any more."""
 
 import logging
 import secrets
@@ -22,7 +22,7 @@ SWEEP_EVERY = 5.0
 
 
 class Open:
-    """One command and who looks at it."""
+    """One command, and the clients that use it."""
 
     __slots__ = ("attempt", "person", "readers", "seen", "session")
 
@@ -35,7 +35,7 @@ class Open:
 
 
 class Sessions:
-    """Safe from any thread."""
+    """The commands of all clients. Thread-safe."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Sessions:
 
     @contextmanager
     def room(self, person: str) -> Iterator[None]:
-        """Room for one more command of that person, while it is started. Raises OverLimit."""
+        """Keep room for one more command of that person while it starts. Raises OverLimit."""
         with self._guard:
             entries = [entry for entry in self._open.values() if entry.person == person]
             running = sum(entry.session.exit_code() is None for entry in entries)
@@ -67,7 +67,7 @@ class Sessions:
             held.__exit__(None, None, None)
 
     def add(self, session: Session, attempt: AttemptId, person: str = "") -> str:
-        """Its id."""
+        """Keep a command that has started; its id."""
         identity = secrets.token_hex(16)
         with self._guard:
             self._open[identity] = Open(session, attempt, self._clock(), person)
@@ -87,13 +87,13 @@ class Sessions:
             return found.session
 
     def attempt(self, identity: str) -> AttemptId:
-        """In which it runs. Raises NotFound."""
+        """The attempt in which the command runs. Raises NotFound."""
         self.get(identity)
         with self._guard:
             return self._open[identity].attempt
 
     def check_free(self, identity: str) -> None:
-        """Raise NotFound, or Conflict if somebody reads its output."""
+        """Raise NotFound, or Conflict if a client reads its output."""
         self.get(identity)
         with self._guard:
             entry = self._open.get(identity)
@@ -102,7 +102,7 @@ class Sessions:
 
     @contextmanager
     def reading(self, identity: str) -> Iterator[Session]:
-        """Its session, for the one client that reads its output."""
+        """The session, for the one client that reads its output. Raises NotFound, Conflict."""
         session = self.get(identity)
         with self._guard:
             entry = self._open[identity]
@@ -124,7 +124,7 @@ class Sessions:
             self._open.pop(identity, None)
 
     def sweep(self) -> int:
-        """End and forget commands that are no longer needed; how many are left."""
+        """End and forget commands that are no longer needed; the number of those left."""
         now = self._clock()
         with self._guard:
             entries = list(self._open.items())

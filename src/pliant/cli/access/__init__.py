@@ -1,1 +1,1 @@
-"""Who may log in and what they may do: users, applications, access keys, access rules."""
+"""Logins and permissions: users, applications, access keys, access rules, roles."""

@@ -141,7 +141,7 @@ def renew_app(session: Session, name: str) -> None:
 
 
 def _alike(path: str, who: str, disable: str, delete: str) -> Iterator[click.Command]:
-    """bind, enable, disable and delete, of users and of applications alike. `who`: one of them."""
+    """Yields the commands bind, enable, disable and delete for users or applications; `who`: "a user"."""
     noun = who.rpartition(" ")[2]
 
     @click.command("bind", cls=Command, help=f"Run {who}'s jobs as an account of this machine.")

@@ -1,4 +1,4 @@
-"""role: the built-in roles, and those that an administrator makes of permission sets."""
+"""role: the built-in roles, and those that an administrator builds from permission sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""access-rule: who has which role where."""
+"""access-rule: grants a role to a user, application, account or group, everywhere or in one scope."""
 
 from __future__ import annotations
 

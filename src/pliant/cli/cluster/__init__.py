@@ -1,1 +1,1 @@
-"""Machines: clusters, nodes, node pools, topologies, scheduling settings."""
+"""Clusters, nodes, node pools, topologies, bookings and scheduling settings."""

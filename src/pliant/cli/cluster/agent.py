@@ -1,4 +1,4 @@
-"""node agent: the process that holds parts of GPUs to their limits on one node of a cluster."""
+"""node agent: runs the process that publishes and watches the limits of parts of GPUs on one cluster node."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ cluster = LazyGroup(
 
 
 def _clusters(session: Session) -> tuple[list[Any], str]:
-    """All of them, and the id of the chosen one: the first, until somebody chooses."""
+    """All clusters, and the id of the chosen one (the first by default; "" if there is none)."""
     found: list[Any] = list(session.client.clusters())
     chosen = session.config.cluster(session.endpoint.key)
     if chosen not in [entry["uuid"] for entry in found]:
@@ -40,7 +40,7 @@ def _clusters(session: Session) -> tuple[list[Any], str]:
 
 
 def list_classic(session: Session, names: Sequence[str]) -> None:
-    """`list clusters`."""
+    """Print the table of `list clusters`."""
     found, chosen = _clusters(session)
     found = [entry for entry in found if not names or entry["name"] in names]
 

@@ -1,4 +1,4 @@
-"""node label, node taint: what is set on nodes, in kubectl's words."""
+"""node label, node taint: set labels and taints in kubectl's syntax."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ node = LazyGroup(
 
 
 def chosen(session: Session, names: Sequence[str]) -> list[Any]:
-    """The named nodes, or all, by name; NotFound if one of the names is none."""
+    """The named nodes (none named: all), sorted by name. Raises NotFound for an unknown name."""
     nodes: list[Any] = sorted(session.client.nodes(), key=lambda entry: entry["name"])
     present = {entry["name"] for entry in nodes}
     for name in names:
@@ -51,7 +51,7 @@ def gpu_used(entry: Any) -> float:
 
 
 def gpu_free(entry: Any) -> float:
-    """GPUs that neither our tasks nor processes of others use."""
+    """Unallocated GPUs, without those that processes outside of Pliant use."""
     return float(sum(1.0 - gpu["allocated"] for gpu in entry.get("gpus") or [] if not gpu.get("foreign")))
 
 
@@ -65,7 +65,7 @@ def state(entry: Any) -> str:
 
 
 def list_classic(session: Session, names: Sequence[str]) -> None:
-    """`list nodes`."""
+    """Print the table of `list nodes`."""
     nodes = chosen(session, names)
 
     def rows() -> str:
@@ -189,7 +189,7 @@ def _taint(mark: Any) -> str:
 
 
 def gpu_table(entry: Any, memory: Mapping[str, int], *, headers: bool = True) -> str:
-    """`memory`: bytes in use by uuid, where they are counted."""
+    """The table of a node's GPUs; `memory`: bytes in use by uuid, for GPUs where they are counted."""
     rows = [
         [
             str(gpu["index"]),
@@ -204,7 +204,7 @@ def gpu_table(entry: Any, memory: Mapping[str, int], *, headers: bool = True) ->
 
 
 def _others(gpu: Any) -> Sequence[str]:
-    """Who uses it without a job."""
+    """Text about each user of the GPU without a job; empty if there is none."""
     if named := gpu.get("strays"):
         return [f"{one['user']} without a job ({one['program']}, pid {one['pid']})" for one in named]
     return ["used by others"] if gpu.get("foreign") and not gpu.get("workloads") else []

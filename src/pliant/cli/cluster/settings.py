@@ -1,4 +1,4 @@
-"""cluster settings, cluster events: what is set about scheduling for all, and what happened to that."""
+"""cluster settings, cluster events: the cluster-wide scheduling settings, and the events of the cluster."""
 
 from __future__ import annotations
 

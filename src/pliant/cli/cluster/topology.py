@@ -1,4 +1,4 @@
-"""topology list, create, update, delete: how nodes lie, as levels of labels."""
+"""topology list, create, update, delete: the network topology of nodes, as levels of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cluster webhook: what makes a cluster ask the server about pods that want a part of a GPU."""
+"""cluster webhook: prints the webhook by which a cluster asks the server about pods with a part of a GPU."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""The flags of ElasticDL's clients, old and new: what each becomes here, and which have no effect."""
+"""The flags of ElasticDL's old and new clients: those supported, without effect and refused."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ VERBS = (TRAIN, EVALUATE, PREDICT)
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag in all its spellings; the first is the one that the tasks know, if it is for them."""
+    """One flag with all its spellings; the first one is passed to the tasks if `passed` is true."""
 
     names: tuple[str, ...]
     about: str
     kind: str = "text"  # text | count | least0 | path | data | codec
-    passed: bool = False  # to the master and the workers
+    passed: bool = False  # passed to the master and the workers
     metavar: str = "TEXT"
 
     @property
@@ -110,9 +110,9 @@ WITHOUT_EFFECT = {
         "ps_addrs",
     ),
 }  # fmt: skip
-"""Flags of ElasticDL that are accepted, by why they do nothing."""
+"""Accepted flags of ElasticDL without effect, by the reason why."""
 
-WEIGHTS = "checkpoint_dir_for_init"  # as ElasticDL calls the folder of the weights to begin with
+WEIGHTS = "checkpoint_dir_for_init"  # ElasticDL's flag for the folder of the initial weights
 REFUSED = {
     "model_params": "write the values into the model file",
     "custom_data_reader": "read the records in feed() or dataset_fn() of the model file",
@@ -122,4 +122,4 @@ REFUSED = {
     "checkpoint_filename_for_init": "name a folder with --checkpoint_dir",
     WEIGHTS: "training continues from the checkpoint in --checkpoint_dir: use that option",
 }
-"""Flags without which the job would be another one, and what to do instead. The last one: of train."""
+"""Flags that are refused, since the job would differ without them, and the cure. WEIGHTS: for train only."""

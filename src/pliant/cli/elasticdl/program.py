@@ -27,12 +27,12 @@ _CPU, _MEMORY = {"master": "100m", "worker": "1000m"}, {"master": "1024Mi", "wor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; without `arguments` be the program, which ends."""
+    """Run one command line and return its exit code; without `arguments` run sys.argv and end the process."""
     return program(arguments, lambda: cli, ("elasticdl",))
 
 
 class Verbs(click.Group):
-    """Without a verb it is train."""
+    """The group of verbs; the default verb is train."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
@@ -93,7 +93,7 @@ for _name in VERBS:
 
 
 def without_effect(said: Mapping[str, str]) -> str:
-    """The flags that are accepted and do nothing, with why."""
+    """The given flags that have no effect, with the reasons; "" if there are none."""
     parts = []
     for why, names in WITHOUT_EFFECT.items():
         if found := [f"--{name}" for name in names if name in said]:
@@ -102,7 +102,7 @@ def without_effect(said: Mapping[str, str]) -> str:
 
 
 def request(verb: str, said: Mapping[str, str]) -> Distributed:
-    """The body of the submission. Raises UsageError for what cannot be; asks no server."""
+    """The body of the submission, built without the server. Raises UsageError."""
     if "job_name" not in said:
         raise click.UsageError("--job_name must be set.")
     for flag, instead in REFUSED.items():
@@ -144,7 +144,7 @@ def request(verb: str, said: Mapping[str, str]) -> Distributed:
 
 
 def _class(flag: str, text: str) -> str:
-    """A priority class; ElasticDL's last clients also took a part of the workers."""
+    """The priority class. Raises UsageError for a fraction of the workers (of ElasticDL's last clients)."""
     if "." in text and text.replace(".", "").isdecimal():
         raise click.UsageError(
             f"--{flag} {text}: all workers have the same priority; use a priority class or a number."
@@ -153,7 +153,7 @@ def _class(flag: str, text: str) -> str:
 
 
 def _checked(flag: Flag, text: str) -> str:
-    """The value as the tasks take it."""
+    """The value in the form that the tasks read. Raises UsageError."""
     named = f"--{flag.key}"
     if flag.kind in ("count", "least0"):
         least = 1 if flag.kind == "count" else 0
@@ -185,7 +185,7 @@ def _data(named: str, text: str) -> str:
 
 
 def _model(said: Mapping[str, str]) -> dict[str, str]:
-    """The model file, and the name of its model if that was said."""
+    """The model file, and the name of its model if --model_def has one. Raises UsageError."""
     if "model_file" in said and "model_def" in said:
         raise click.UsageError("--model_file and --model_def exclude each other.")
     found: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _model(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _weights(passed: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """What is evaluated, or predicted with."""
+    """The folder of the weights to evaluate or predict with. Raises UsageError if none is given."""
     if "checkpoint_dir" in passed:
         return {}
     if WEIGHTS not in said:
@@ -220,7 +220,7 @@ def _weights(passed: Mapping[str, str], said: Mapping[str, str]) -> dict[str, st
 
 
 def _shard(said: Mapping[str, str]) -> dict[str, str]:
-    """--num_minibatches_per_task in records."""
+    """--num_minibatches_per_task converted to records. Raises UsageError."""
     if "num_minibatches_per_task" not in said:
         return {}
     flag = next(flag for flag in FLAGS if flag.key == "num_minibatches_per_task")
@@ -234,9 +234,9 @@ def _shard(said: Mapping[str, str]) -> dict[str, str]:
 
 
 def _compute(role: str, said: Mapping[str, str]) -> Compute:
-    """What a task of that role asks for, in the words of either spelling."""
+    """The resources that a task of that role asks for, from either spelling. Raises UsageError."""
     flag = f"{role}_resource_request"
-    asked: dict[str, tuple[str, str]] = {}  # resource -> (value, the flag that says so)
+    asked: dict[str, tuple[str, str]] = {}  # resource -> (value, the flag that sets it)
     for part in said.get(flag, "").split(",") if flag in said else ():
         name, equal, value = part.strip().partition("=")
         name = {"nvidia.com/gpu": "gpu"}.get(name.strip(), name.strip())

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
 
 _TENTHS = 10
-"""Parts of the work after which a line is printed."""
+"""A line is printed after each of this many equal parts of the work."""
 
 
 def follow(session: Session, workload_id: str, name: str) -> int:
-    """Print what changes until it is over; 0 if it has completed. Raises PliantError if it has not."""
-    changes = session.client.watch(session.current_project)  # first, so that nothing is missed
+    """Print changes until the job ends; 0 if it completed. Raises PliantError if it failed or was deleted."""
+    changes = session.client.watch(session.current_project)  # before the first read: no change is missed
     try:
         item = session.client.workload(workload_id)
     except NotFound:
@@ -49,7 +49,7 @@ def _gone(name: str) -> PliantError:
 
 
 def _line(item: WorkloadItem) -> str:
-    """What a new line is printed for: another phase, number of pods or tenth of the work."""
+    """A key whose change prints a new line: phase, running pods and tenths of the work done."""
     said = item.get("progress")
     tenths = said["step"] * _TENTHS // said["stepsTotal"] if said and said["stepsTotal"] else 0
     pods = item.get("runningPods") if item["phase"] == "Running" else 0

@@ -1,1 +1,1 @@
-"""`pliant mcp`: what an agent may ask and change, as tools of the Model Context Protocol."""
+"""`pliant mcp`: queries and changes for an agent, as tools of the Model Context Protocol."""

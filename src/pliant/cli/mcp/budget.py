@@ -1,4 +1,4 @@
-"""What an agent may still change. Not for several threads at once: the tools take turns."""
+"""The budget of an agent's changes. It is not thread-safe: the tools run one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pliant.cli.output.amounts import counted, counted_gpus
 
 
 class Cost(NamedTuple):
-    """GPUs in thousandths of what one change asks for, and of what it takes from workloads that run."""
+    """Thousandths of GPUs that one change asks for, and that it takes from running workloads."""
 
     asked: int
     taken: int
@@ -23,10 +23,10 @@ class Cost(NamedTuple):
 
 
 class Budget:
-    """So many changes, and so many GPUs in all of them together. It is never filled up again."""
+    """How many changes are left, and how many GPUs in all of them together. It is never refilled."""
 
     def __init__(self, changes: int, gpus: int) -> None:
-        """`gpus` in thousandths."""
+        """`gpus` is in thousandths."""
         self._changes = changes  # >= 0
         self._gpus = gpus  # >= 0
 
@@ -34,7 +34,7 @@ class Budget:
         return self._changes >= 1 and self._gpus >= cost.gpus
 
     def spend(self, cost: Cost) -> None:
-        """Before the change is sent, for one whose answer is lost may have been made.
+        """Deduct a change. Call it before the change is sent: a change whose answer is lost may be made.
 
         Raises ValueError if the budget does not cover it.
         """
@@ -44,7 +44,7 @@ class Budget:
         self._gpus -= cost.gpus
 
     def give_back(self, cost: Cost) -> None:
-        """Of a change that the server has refused."""
+        """Return the cost of a change that the server has refused."""
         self._changes += 1
         self._gpus += cost.gpus
 

@@ -1,4 +1,4 @@
-"""The tools that only read. Each returns a text; each docstring is what the agent is told about its tool."""
+"""The tools that only read. Each returns a text; its docstring is the description that the agent gets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
 
 MOST_LINES = 200
-"""Of a log or a list in one answer."""
+"""Most lines of a log or list in one answer."""
 
 
 class Reading:
-    """Questions to one server, asked with the rights of who started the program."""
+    """The reading tools for one server, with the rights of the user who started the program."""
 
     def __init__(self, client: Client, budget: Budget | None) -> None:
-        """`budget`: None if nothing may be changed."""
+        """`budget` is None if the agent may change nothing."""
         self._client = client
         self._budget = budget
 
@@ -243,13 +243,13 @@ class Reading:
 
 
 def requested(item: WorkloadItem) -> float:
-    """GPUs that all its tasks ask for."""
+    """GPUs that all its tasks together ask for."""
     gpus = item["workloadRequestedResources"]["gpu"]
     return (gpus["request"] or 0.0) if gpus else 0.0
 
 
 def consequences(answer: Any) -> str:
-    """The workloads that a supposition changes, and what is in use before and after it."""
+    """Text about an answer of what-if: the workloads that change, and the use before and after."""
     rows = [
         (it["name"], it["project"], it["what"], _seats(it["before"]), _seats(it["after"]), it["reason"])
         for it in answer["differences"]
@@ -270,7 +270,7 @@ def _seats(seats: Any) -> str:
 
 
 def _standing(unit: OrgUnitItem) -> str:
-    """Whether a project borrows or starves, in numbers."""
+    """How many GPUs a project borrows or lacks; "content" if neither."""
     use = unit["status"]["quotaStatus"]
     lacks = min(unit["fairShareGpus"], use["requested"]["gpu"]) - use["allocated"]["gpu"]
     if unit["overQuotaGpus"] > 0:
@@ -279,7 +279,7 @@ def _standing(unit: OrgUnitItem) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], noun: str) -> str:
-    """At most MOST_LINES rows; what others have written steers no terminal and breaks no line."""
+    """A table of at most MOST_LINES rows; cells have escaped control characters and no line breaks."""
     shown = [[plain(cell).replace("\n", " ") for cell in row] for row in rows[:MOST_LINES]]
     more = len(rows) - len(shown)
     text = table(header, shown) if rows else f"No {noun}."

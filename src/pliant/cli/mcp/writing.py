@@ -1,4 +1,4 @@
-"""The tools that change something: each shows first what it would do, and does it once that is confirmed."""
+"""The tools that change something: each first shows what it would do, and does it after a confirmation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class _Change(NamedTuple):
-    """A request that the server can also rehearse."""
+    """A request that the server can also run as a dry run."""
 
-    says: str  # what it does, as a sentence
+    says: str  # what it does, as a clause after "This"
     method: str
     path: str
     body: dict[str, Any]
@@ -33,12 +33,12 @@ class _Rehearsal(NamedTuple):
 
 
 class Writing:
-    """Changes to one server, made with the rights of who started the program, within a budget."""
+    """The changing tools for one server, with the rights of the program's user, within a budget."""
 
     def __init__(self, client: Client, budget: Budget) -> None:
         self._client = client
         self._budget = budget
-        self._key = secrets.token_bytes(16)  # of the codes: a valid code proves that the rehearsal was shown
+        self._key = secrets.token_bytes(16)  # signs the codes: a valid code proves that the dry run was shown
 
     @property
     def tools(self) -> Sequence[Callable[..., str]]:
@@ -124,7 +124,7 @@ class Writing:
         return self._make(_Change(f"{verb} node {node}", "POST", path, body), confirm)
 
     def _make(self, change: _Change, confirm: str) -> str:
-        """Rehearse it, and do it if the code is that of this very rehearsal."""
+        """Do a dry run, and make the change if `confirm` is the code of this change at this cost."""
         rehearsal = self._rehearse(change)
         cost = Cost(round(change.asked * 1000), round(rehearsal.taken * 1000))
         told = f"This {change.says}.\n{rehearsal.text}\nCost: {cost}. Left: {self._budget}."
@@ -138,7 +138,7 @@ class Writing:
         try:
             answer = self._client.call(change.method, change.path, body=change.body or None)
             failed = (answer or {}).get("failed")
-            if failed:  # of a batch, which succeeds in parts
+            if failed:  # a batch can succeed in part
                 raise BadRequest(failed[0]["message"], status=400)
         except PliantError as error:
             if 400 <= error.status < 500:
@@ -147,7 +147,7 @@ class Writing:
         return f"Done: this {change.says}. Left of the budget: {self._budget}."
 
     def _rehearse(self, change: _Change) -> _Rehearsal:
-        """What the server says that it would do. Raises BadRequest if it can never be."""
+        """The result of a dry run. Raises BadRequest if the workload could never start."""
         query = [("dryRun", True)]
         answer = self._client.call(change.method, change.path, query=query, body=change.body or None)
         if "verdict" in answer:
@@ -181,7 +181,7 @@ def _of_submission(verdict: Any) -> _Rehearsal:
 
 
 _LEAVES = {"moves": "moves to another node", "waits": "runs there to its end", "stops": "is stopped"}
-"""What becomes of a workload on a node that is drained, by the API's word."""
+"""What happens to a workload on a drained node, by the API's value."""
 
 
 def _of_drain(answer: Any) -> _Rehearsal:

@@ -1,1 +1,1 @@
-"""Who owns quota: projects, departments, their quotas, priority classes, the fairness audit."""
+"""The owners of quota: projects, departments, their quotas, priority classes, the fairness audit."""

@@ -1,4 +1,4 @@
-"""`config project` and `config cluster`: the first edition's way to choose; `config check`."""
+"""`config project` and `config cluster`, which set the defaults as in the first edition; `config check`."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`project describe` and `department describe`: everything about who owns quota."""
+"""`project describe` and `department describe`: a project or department in detail."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _pools(unit: Any, headers: bool) -> str:
 
 
 def _others(unit: Any, headers: bool) -> str:
-    """CPU and memory of the pools where something is set of them; empty for none."""
+    """A table of CPU and memory for the pools with a CPU or memory quota or limit; "" if there are none."""
     uses = {use["nodePoolName"]: use for use in (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []}
     rows = []
     for pool in unit.get("resources") or []:
@@ -135,7 +135,7 @@ def _cores(millicores: float | None) -> str:
 
 
 def _megabytes(megabytes: float | None) -> str:
-    """As it was said: 500M and 64G, or 64Gi."""
+    """500M or 64G for whole MB, else in Mi or Gi, as it was probably typed; '-' for None."""
     if megabytes is None:
         return "-"
     if megabytes != int(megabytes) or not megabytes:
@@ -144,6 +144,6 @@ def _megabytes(megabytes: float | None) -> str:
 
 
 def past_use(use: Any) -> str:
-    """What it has used of the pool's GPU time, and how much of it that is; '-' for nothing."""
+    """The past GPU hours used in the pool, and their share of the pool's GPU time; '-' for none."""
     hours = use.get("pastUseGpuHours")
     return f"{hours:.2f}h ({use['pastUseShare'] * 100:.1f}%)" if hours else "-"

@@ -1,4 +1,4 @@
-"""notify: who is told what becomes of jobs."""
+"""notify: messages about jobs that start, end, fail, are preempted or are idle."""
 
 from __future__ import annotations
 

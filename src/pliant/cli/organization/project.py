@@ -36,7 +36,7 @@ def _units(session: Session) -> list[Any]:
 
 
 def list_classic(session: Session, names: Sequence[str]) -> None:
-    """`list projects`."""
+    """Print the table of `list projects`."""
     units = [unit for unit in _units(session) if not names or unit["name"] in names]
     current = session.current_project
 

@@ -1,4 +1,4 @@
-"""What projects and departments share: quotas from options, and the bodies to send."""
+"""What the commands of projects and departments share: quota options, and the request bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_POOL = "default"
 OVERPROMISED = "*"
-"""After a quota that the machines cannot keep together with the others."""
+"""Marks a quota if the quotas of its pool or department add up to more than there is."""
 _KEYS = (
     "nodepool, gpu-deserved, gpu-limit, gpu-weight, cpu-deserved, cpu-limit, "
     "memory-deserved, memory-limit, priority, reclaim-min-runtime, preempt-min-runtime"
@@ -74,7 +74,7 @@ def quota_options(function: _Function) -> _Function:
 
 
 def body(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a create or update that the options name; nothing that they do not."""
+    """The body of a create or update: only the fields that the options name. Raises UsageError."""
     made: dict[str, Any] = {}
     resources = [_entry(text) for text in given["resources"]]
     short = _short(given)
@@ -127,7 +127,7 @@ def _short(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _runtime(text: str, flag: str) -> float | int | None:
-    """Seconds, 0 for none at all; None for what the level above says."""
+    """Seconds; None for "none", which means the value of the level above."""
     return None if text == "none" else whole(duration(text, flag))
 
 
@@ -136,7 +136,7 @@ def amount(text: str, flag: str) -> float | int:
 
 
 def bounded(text: str, flag: str) -> float | int | None:
-    """A number, or None for -1, none and unlimited."""
+    """A number; None (no bound) for -1, none and unlimited."""
     return None if text in _UNBOUNDED else amount(text, flag)
 
 
@@ -177,7 +177,7 @@ def _limit(text: str, flag: str) -> int | None:
 
 
 def _entry(text: str) -> dict[str, Any]:
-    """'nodepool=a,gpu-deserved=2,...' as an entry of `resources`."""
+    """'nodepool=a,gpu-deserved=2,...' as an entry of `resources`. Raises UsageError."""
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
@@ -213,25 +213,25 @@ def _entry(text: str) -> dict[str, Any]:
 
 
 def quota(unit: Mapping[str, Any]) -> float:
-    """GPUs it may always have, over all pools."""
+    """GPU quota of a project or department, summed over all pools."""
     return float(sum(pool["gpu"].get("deserved") or 0.0 for pool in unit.get("resources") or []))
 
 
 def allocated(unit: Mapping[str, Any]) -> float:
-    """GPUs it has now, over all pools."""
+    """Allocated GPUs, summed over all pools."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     return float(sum(pool["allocated"]["gpu"] for pool in pools))
 
 
 def past_hours(unit: Mapping[str, Any]) -> str:
-    """GPU hours that it used recently, older ones counting less, over all pools."""
+    """GPU hours used in the past, where older use counts less, summed over all pools; '-' for none."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
     return f"{hours:.2f}h" if hours else "-"
 
 
 def shown(unit: Any) -> str:
-    """Its quota, marked if the quotas of its pool or department add up to more than there is."""
+    """Its GPU quota, with the mark OVERPROMISED if that applies."""
     mark = OVERPROMISED if (unit.get("status") or {}).get("overpromised") else ""
     return show_gpus(quota(unit)) + mark
 
@@ -253,12 +253,12 @@ def _sentence(it: Any) -> str:
 
 
 def footnote(units: Iterable[Any]) -> str:
-    """Below a list in which quotas are marked; empty if none is."""
+    """The footnote of a list with marked quotas; "" if none is marked."""
     return "".join(f"\n{OVERPROMISED} {text}" for text in overpromised(units))
 
 
 def create(session: Session, kind: str, body: Mapping[str, Any]) -> None:
-    """Of the kind `project` or `department`."""
+    """Create a unit; `kind` is `project` or `department`."""
     unit = session.client.create_unit(f"{kind}s", body)
     _told(session, unit, f"{kind.capitalize()} {unit['name']} created.")
 
@@ -277,7 +277,7 @@ def delete(session: Session, kind: str, names: Iterable[str]) -> None:
 
 
 def _told(session: Session, unit: Any, done: str) -> None:
-    """With a note about a quota that the machines cannot keep."""
+    """Print the result, and a note for each pool or department whose quotas add up to more than there is."""
     if not structured(session, unit):
         click.echo(done)
         for text in overpromised([unit]):

@@ -1,1 +1,1 @@
-"""How results leave: formats, tables, and how amounts and times read."""
+"""Output: formats, tables, and how amounts and times are written."""

@@ -1,4 +1,4 @@
-"""Tables on a terminal: no line is wider than it. Elsewhere, and with -o wide, they have all their width."""
+"""Fits tables to the width of the terminal; elsewhere, with -o wide and as `runai` they keep their width."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pliant.cli.output.tables import grouped, table
 from pliant.cli.session import Session
 
 LEAST = 6
-"""Characters of a text column of which nothing more is cut."""
+"""A text column is not cut to fewer characters than this."""
 
 MORE = "…"
 
 USUAL = 80
-"""Columns of a terminal that does not say how many it has."""
+"""Width assumed for a terminal that does not report its width."""
 
 
 class Columns(NamedTuple):
-    """What may be lost of a table, and what of it never."""
+    """Which columns of a table may be dropped or cut, and which never."""
 
-    drop: Sequence[str] = ()  # columns that go, the least important first
-    cut: Mapping[str, int] = {}  # columns that are cut to so many characters before any column goes
-    short: Mapping[str, str] = {}  # shorter headings
+    drop: Sequence[str] = ()  # columns to drop, the least important first
+    cut: Mapping[str, int] = {}  # width to which a column may shrink before any column is dropped
+    short: Mapping[str, str] = {}  # shorter headings by column
     whole: Sequence[str] = ()  # columns of numbers, which are never cut
     last: str = "NAME"  # the column that is cut last
 
 
 def room() -> int | None:
-    """Columns of the terminal; None: the output goes elsewhere."""
+    """Width of the terminal in characters; None if the output goes elsewhere."""
     if not sys.stdout.isatty():
         return None
     said = os.environ.get("COLUMNS", "")
@@ -52,7 +52,7 @@ def fit_table(
     rule: bool = False,
     right: Sequence[str] = (),
 ) -> str:
-    """The table, as wide as the terminal at most; on standard error it says how many columns are hidden."""
+    """The table, at most as wide as the terminal; a note on standard error counts the hidden columns."""
     body = [list(row) for row in rows]
     width = None if session.output == "wide" or session.program == "runai" else room()
     if width is not None and _needs(_widths(header, body)) > width:
@@ -67,7 +67,7 @@ Groups = Sequence[tuple[str, Sequence[str]]]
 
 
 def fit_groups(session: Session, groups: Groups, rows: Sequence[Sequence[str]], drop: Sequence[str]) -> str:
-    """The same for a table with group titles; a column is called `TITLE NAME`, and only `NAME` may be cut."""
+    """Like fit_table, with group titles: `drop` lists `TITLE NAME`; only the column NAME may be cut."""
     width = None if session.output == "wide" or session.program == "runai" else room()
     named = {f"{title} {name}".strip(): name for title, names in groups for name in names}
     columns = Columns(drop, short=named, whole=[name for name in named if name != "NAME"])
@@ -84,7 +84,7 @@ def fit_groups(session: Session, groups: Groups, rows: Sequence[Sequence[str]], 
 def fitted(
     header: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns, width: int
 ) -> tuple[list[str], list[list[str]], int]:
-    """(header, rows, columns that were dropped), no line wider than `width` where that can be."""
+    """(header, rows, number of dropped columns), with lines of at most `width` characters if possible."""
     names = list(header)
     body = [list(row) for row in rows]
     titles = [columns.short.get(name, name) for name in names]

@@ -1,4 +1,4 @@
-"""-o json|yaml|wide|name, --no-headers: how a command's result leaves, and the options that choose it."""
+"""-o json|yaml|wide|name, --no-headers: the output formats, and the options that choose one."""
 
 import json
 import re
@@ -32,7 +32,7 @@ class _Output(click.Choice[str]):
 
 
 def output_options(function: _Function) -> _Function:
-    """-o and its short forms; the choice goes into the Session."""
+    """-o, its short forms and --no-headers; the choice goes into the Session."""
 
     def short(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:
@@ -64,7 +64,7 @@ def output_options(function: _Function) -> _Function:
 
 
 def project_option(function: _Function) -> _Function:
-    """-p/--project; goes into the Session."""
+    """-p/--project; its value goes into the Session."""
     return click.option(
         "-p",
         "--project",
@@ -76,7 +76,7 @@ def project_option(function: _Function) -> _Function:
 
 
 def structured(session: Session, value: Any) -> bool:
-    """Print `value` as JSON or YAML if that was asked for; False if not."""
+    """Print `value` if the output format is JSON, YAML or jsonpath; returns whether it is."""
     if session.output == "json":
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
     elif session.output == "yaml":
@@ -91,7 +91,7 @@ def structured(session: Session, value: Any) -> bool:
 
 
 def show(session: Session, items: Sequence[Mapping[str, Any]], text: Callable[[], str]) -> None:
-    """Print a list in the form that was asked for; `text` makes the table."""
+    """Print a list in the chosen output format; `text` makes the table."""
     if structured(session, items):
         return
     if session.output == "name":
@@ -103,7 +103,7 @@ def show(session: Session, items: Sequence[Mapping[str, Any]], text: Callable[[]
 
 
 def as_yaml(value: Any) -> str:
-    """What JSON can hold, as YAML in block style, without a newline at the end."""
+    """A JSON-compatible value as YAML in block style, without a newline at the end."""
     return "\n".join(_lines(value))
 
 
@@ -135,12 +135,12 @@ def _scalar(value: Any) -> str:
         return value if _plain(value) else _quoted(value)
     text = json.dumps(list(value) if isinstance(value, tuple) else value)
     if isinstance(value, float) and "e" in text and "." not in text:
-        return text.replace("e", ".0e")  # YAML 1.1 reads 1e+16 as a word
+        return text.replace("e", ".0e")  # YAML 1.1 reads 1e+16 as a string
     return text
 
 
 def _plain(text: str) -> bool:
-    """True if YAML could take it for nothing but this very string."""
+    """True if YAML reads the unquoted text as this same string."""
     return bool(re.fullmatch(_PLAIN, text)) and text.lower() not in _WORDS and not text.endswith(" ")
 
 

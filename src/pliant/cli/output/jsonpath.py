@@ -1,4 +1,4 @@
-"""-o jsonpath='{.name}': the part of kubectl's language that picks fields: names, indices and [*]."""
+"""-o jsonpath='{.name}': the subset of kubectl's JSONPath with names, indices and [*]."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def pick(template: str, value: Any) -> str:
-    """What the template makes of a value: text outside of braces stays, `{"\\n"}` is text too.
+    """The template filled from a value; text outside of braces stays, `{"\\n"}` is text too.
 
-    A list is also its own `.items`, as kubectl has it. Raises UsageError."""
+    A list is also its own `.items`, as in kubectl. Raises UsageError."""
     made = []
     for at, piece in enumerate(re.split(r"\{([^{}]*)\}", template)):
         if at % 2 == 0:

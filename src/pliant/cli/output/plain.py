@@ -1,4 +1,4 @@
-"""What others have written must not steer the reader's terminal: names, messages, logs."""
+"""Escapes control characters in names, messages and logs, which could control the reader's terminal."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 _TEXT = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]"
 )
-"""Control characters but tab and line feed, and those that turn the direction of what follows."""
+"""Control characters (except tab and line feed), line separators and characters that set text direction."""
 
 _BYTES = re.compile(
     rb"(\x1b\[[0-9;]{0,32}m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c"
     rb"|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
 )
-"""The same in the bytes of a log, of which colours and carriage returns are let pass."""
+"""The same in the bytes of a log, except carriage returns; group 1 is a colour, which is kept."""
 
 _BEGUN = re.compile(rb"(\x1b(\[[0-9;]{0,32})?|\xc2|\xd8|\xe2[\x80\x81]?)\Z")
-"""An end that may be the beginning of one of these."""
+"""The beginning of one of these sequences at the end of a piece."""
 
 
 def plain(text: str) -> str:
-    """With what could steer a terminal written out, as JSON does."""
+    """The text with the characters of _TEXT escaped as in JSON: \\u001b."""
     return _TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class Plain:
-    """A stream of text that writes nothing else. Bytes pass by it, through `buffer`."""
+    """A text stream that writes only plain(text). Bytes written to `buffer` are not changed."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class Plain:
 
 
 class LogScreen:
-    """Prints pieces of a log: as they are into a file or a pipe, harmless on a terminal."""
+    """Prints pieces of a log: unchanged into a file or pipe, escaped on a terminal."""
 
     def __init__(self) -> None:
         self._guard = sys.stdout.isatty()
@@ -57,7 +57,7 @@ class LogScreen:
         out.flush()
 
     def harmless(self, piece: bytes) -> bytes:
-        """What may be printed of it by now; the rest comes with the next piece."""
+        """The escaped text to print now; an incomplete sequence at the end waits for the next piece."""
         text = self._kept + piece
         begun = _BEGUN.search(text)
         cut = begun.start() if begun is not None else len(text)
@@ -66,7 +66,7 @@ class LogScreen:
 
 
 def show_bytes(piece: bytes) -> None:
-    """As they are, also what steers a terminal: for who has asked for the terminal of a job."""
+    """Print bytes unchanged, with control sequences: for a user who asked for the job's terminal."""
     sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""How far a training job says that it is, for `describe` and for lists that are watched."""
+"""The progress that a training job reports, for `describe` and for watched lists."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pliant.wire.workload import Progress, WorkloadItem
 
 WIDTH = 20
-"""Characters of a bar."""
+"""Characters inside a bar."""
 
 
 def share(said: Progress) -> float | None:
-    """What is done of all steps, 0 to 1; None where the total is unknown."""
+    """Fraction of the steps that is done, 0 to 1; None if the total is unknown."""
     return min(said["step"] / said["stepsTotal"], 1.0) if said["stepsTotal"] else None
 
 
@@ -35,7 +35,7 @@ def bar(item: WorkloadItem) -> str:
 
 
 def labels(said: Progress) -> list[tuple[str, str]]:
-    """What `describe` says of it."""
+    """The labelled values that `describe` shows."""
     done = share(said)
     steps = f"{said['step']}" if done is None else f"{said['step']} of {said['stepsTotal']} ({done:.0%})"
     found = [

@@ -1,4 +1,4 @@
-"""Shares of GPUs in tables: what may be used of each, what is, and how that is held."""
+"""Tables of GPU shares: limit and use of each share, and how the limit is enforced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shares_table(shares: Sequence[GpuShare], *, headers: bool = True) -> str:
-    """One line for each pod and GPU; what is wrong stands below."""
+    """One line for each pod and GPU; problems follow below."""
     rows = [
         [
             share["pod"],
@@ -34,13 +34,13 @@ def shares_table(shares: Sequence[GpuShare], *, headers: bool = True) -> str:
 
 
 def used(item: WorkloadItem) -> str:
-    """GPU memory that a workload uses; empty where it is not counted."""
+    """GPU memory that a workload uses; "" if it is not counted."""
     shares = item.get("gpuShares") or []
     return show_bytes(sum(share["usedBytes"] for share in shares)) if shares else ""
 
 
 def used_by_gpu(items: Iterable[WorkloadItem]) -> dict[str, int]:
-    """Bytes in use by uuid, of all workloads whose use is counted."""
+    """Bytes in use by GPU uuid, over all workloads whose use is counted."""
     found: dict[str, int] = {}
     for item in items:
         for share in item.get("gpuShares") or []:
@@ -49,5 +49,5 @@ def used_by_gpu(items: Iterable[WorkloadItem]) -> dict[str, int]:
 
 
 def _exact(amount: int) -> str:
-    """MiB as nvidia-smi has them."""
+    """Whole MiB, as nvidia-smi writes them."""
     return f"{amount >> 20}MiB"

@@ -1,4 +1,4 @@
-"""Tables as the documents print them: columns two spaces apart, left aligned, no lines between."""
+"""Tables: columns two spaces apart, left aligned, without lines between them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ def table(
     headers: bool = True,
     right: Sequence[str] = (),
 ) -> str:
-    """The lines of a table; with `rule` a row of ─ follows the header. Spaces at the end of lines are cut.
+    """The lines of a table; with `rule` a row of ─ follows the header. Trailing spaces are removed.
 
     `right` names the columns of numbers, which are aligned on the right.
     """
@@ -54,7 +54,7 @@ def grouped(
 def selected(
     columns: str | None, header: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Only the named columns (comma-separated, any case), in the order named; the first is also `name`."""
+    """The named columns (comma-separated, any case) in that order; `name` is the first. Raises ValueError."""
     wanted = (
         [name.strip().lower() for name in columns.split(",")]
         if columns

@@ -1,4 +1,4 @@
-"""The tables of workloads: eleven columns of the first edition, six and seven of the second."""
+"""The tables of workloads: eleven columns in the first edition, six or seven in the second."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ALL = ("Workload", "Type", "Status", "Project", "Running/Req. Pods", "GPU Alloc.
 
 
 def ordered(items: Sequence[WorkloadItem]) -> list[WorkloadItem]:
-    """By project, then name."""
+    """The items sorted by project, name and time of creation."""
     return sorted(items, key=lambda item: (item["projectName"], item["name"], item["createdAt"]))
 
 
 def collapsed(items: Sequence[WorkloadItem]) -> list[WorkloadItem]:
-    """The same with one entry for all jobs of an array, in the place of its first."""
+    """The items with one entry for all jobs of an array, at the position of its first job."""
     found: list[WorkloadItem] = []
     arrays: dict[str, list[WorkloadItem]] = {}
     for item in items:
@@ -60,7 +60,7 @@ def collapsed(items: Sequence[WorkloadItem]) -> list[WorkloadItem]:
 
 
 def _array(items: list[WorkloadItem]) -> WorkloadItem:
-    """One entry for all of its jobs: amounts are added up."""
+    """One entry for all jobs of an array; amounts are summed."""
     first = items[0]
     if len(items) == 1 or (place := first["array"]) is None:
         return first
@@ -115,7 +115,7 @@ def typed_row(item: WorkloadItem) -> list[str]:
 
 
 def preemptible(item: WorkloadItem) -> str:
-    """Whether others may take from it: yes, partly (down to its minimum), no."""
+    """Whether other workloads may take from it: yes, partly (down to its minimum) or no."""
     if item.get("preemptible"):
         return "yes"
     return "partly" if item.get("preemptibility") == "semi-preemptible" else "no"
@@ -130,7 +130,7 @@ WIDE = ("Priority", "Node Pools", "Node", "Reason")
 
 
 def wide(item: WorkloadItem) -> list[str]:
-    """What -o wide adds to each row, in the order of WIDE."""
+    """The cells that -o wide adds to each row, in the order of WIDE."""
     reason = item.get("reason")
     pools = item.get("currentNodePools") or item.get("requestedNodePools") or []
     return [
@@ -142,18 +142,18 @@ def wide(item: WorkloadItem) -> list[str]:
 
 
 def workers(item: WorkloadItem) -> str:
-    """How many train now, as its job says; empty where it does not."""
+    """The number of workers that its job reports; "" if it reports none or does not run."""
     said = item["progress"]
     return str(said["world"]) if said is not None and item["runningPods"] else ""
 
 
 def allocated(item: WorkloadItem) -> float:
-    """GPUs that its tasks really occupy now."""
+    """GPUs that its tasks occupy now."""
     return item["allocatedResources"]["gpu"]
 
 
 def requested(item: WorkloadItem) -> str:
-    """What it asked for: GPUs, or memory of a GPU as it was written."""
+    """What it requested: GPUs, or GPU memory as it was typed."""
     resources = item["workloadRequestedResources"]
     gpu, memory = resources["gpu"], resources["gpuMemory"]
     if resources["gpuRequestType"] == "memory" and memory is not None:
@@ -169,7 +169,7 @@ def gpus(item: WorkloadItem) -> str:
 
 
 def pods(item: WorkloadItem) -> str:
-    """`running/requested`, as 1/1, or 2/1-3 where the number may vary."""
+    """`running/requested`: 1/1, or 2/1-3 if the number may vary."""
     wanted = item["requestedPods"]
     bounds = f"{wanted['min']}-{wanted['max']}" if wanted["min"] != wanted["max"] else wanted["number"]
     return f"{item['runningPods']}/{bounds}"

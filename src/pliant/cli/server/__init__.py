@@ -1,1 +1,1 @@
-"""The server on this machine: up, down, backup, replay, doctor; and who one is to it."""
+"""The server on this machine: up, down, backup, replay, doctor; and the login."""

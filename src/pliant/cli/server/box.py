@@ -1,4 +1,4 @@
-"""serve: the server that accounts of this machine share. box: a machine that is made a shared one."""
+"""serve: runs the server that the accounts of this machine share. box: sets up the machine for it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def install(session: Session, check: bool, root: str | None, no_start: bool) -> 
 
 
 NEEDED = ("installation", "programs", "account", "control groups", "warden.conf", "config.yaml")
-"""Findings without which an installation would not work."""
+"""Findings that must not fail for an installation to work."""
 
 
 @click.command("doctor", cls=Command)

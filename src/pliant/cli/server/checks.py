@@ -1,4 +1,4 @@
-"""What jobs of this shell need: checks with a status, and a command to type where something is missing."""
+"""Checks what jobs of this shell need; where something is missing, a check names the command to type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "warn", "fail"]
 LEAST_FREE = 5
-"""Percent of the disk below which kept files of deleted jobs are removed early."""
+"""Free percent of the disk below which kept files of deleted jobs are removed early."""
 
 LEAST_FILES = 1024
 TRIED = (
@@ -35,8 +35,8 @@ TRIED = (
     "print(sys.version.split()[0], (t.__version__ if t else '-'), (t.version.cuda if t else None) or '-',"
     " 'yes' if u.find_spec('safetensors') else 'no', newest.value)\n"
 )
-"""Run by the Python of the shell: its version, torch, the CUDA that torch was built for, safetensors, and the
-newest CUDA that the driver supports (13020 for 13.2; 0: there is no driver)."""
+"""Code for the Python of the shell: prints the versions of Python, torch and torch's CUDA, whether
+safetensors is installed, and the newest CUDA that the driver supports (13020 for 13.2; 0: no driver)."""
 
 
 class Check(NamedTuple):
@@ -46,7 +46,7 @@ class Check(NamedTuple):
 
 
 def of_shell(state: str, local: bool) -> list[Check]:
-    """`local`: the server is found by its state folder, so it runs on this machine."""
+    """The checks of this shell; `local`: the server, found by its state folder, runs on this machine."""
     where = "on this machine" if local else "named by its address: jobs start in their job folder"
     return [
         Check("server", "ok" if local else "warn", where),
@@ -58,13 +58,13 @@ def of_shell(state: str, local: bool) -> list[Check]:
         _program("VS Code", VSCODE.programs, "npm install --global --unsafe-perm code-server"),
         _program("tensorboard", TENSORBOARD.programs, "pip install tensorboard"),
         _disk("state folder", state),
-        _disk("/dev/shm", "/dev/shm"),  # it is looked at, nothing is written  # nosec B108
+        _disk("/dev/shm", "/dev/shm"),  # only read, never written  # nosec B108
         _files(),
     ]
 
 
 def of_job(item: WorkloadItem, folder: str) -> list[Check]:
-    """What a job needs to start again, as seen from this machine; `folder` is where its tasks start."""
+    """Checks what a job needs to start again on this machine; its tasks start in `folder`."""
     found = [_folder(folder)]
     words = shlex.split(f"{item['command']} {item['arguments']}")
     if words and not item["images"]:
@@ -85,7 +85,7 @@ def _folder(folder: str) -> Check:
 
 
 def _command(words: Sequence[str], folder: str) -> Check:
-    """The program in this shell's PATH, and the script that it is given."""
+    """Checks that the program (in this shell's PATH) and its script exist."""
     program = os.path.join(folder, words[0]) if "/" in words[0] else shutil.which(words[0])
     if program is None or not os.access(program, os.X_OK):
         return Check("command", "fail", f"{words[0]} is not found or not executable")
@@ -106,7 +106,7 @@ def _directory() -> Check:
 
 
 def _account(state: str) -> list[Check]:
-    """Whom jobs run as: the account of the server, which owns the state folder."""
+    """Checks the account of the server, which jobs run as; it owns the state folder."""
     owner = os.stat(state).st_uid
     if owner == os.geteuid():
         return [Check("server account", "ok", "yours: jobs run as you")]
@@ -118,7 +118,7 @@ def _account(state: str) -> list[Check]:
     try:
         here = Path.cwd()
     except FileNotFoundError:
-        return []  # the next check says so
+        return []  # the next check reports it
     closed = next((it for it in (*reversed(here.parents), here) if not _enters(it, owner, groups)), None)
     if closed is None:
         return [Check("server account", "ok", f"jobs run as {name}, which may enter {here}")]
@@ -127,7 +127,7 @@ def _account(state: str) -> list[Check]:
 
 
 def _enters(folder: Path, uid: int, groups: Sequence[int]) -> bool:
-    """By the mode of the folder alone."""
+    """True if the mode of the folder lets that account enter it; ACLs are ignored."""
     seen = folder.stat()
     if uid == seen.st_uid or uid == 0:
         return uid == 0 or bool(seen.st_mode & stat.S_IXUSR)
@@ -157,7 +157,7 @@ def _python() -> list[Check]:
 
 
 def _torch(version: str, cuda: str, newest: int) -> Check:
-    """The CUDA that it was built for, against the driver: one of the same major version serves it."""
+    """Compares torch's CUDA with the driver; a driver with the same or a newer major version suffices."""
     if cuda == "-":
         text = f"{version}, built for the CPU only"
         return Check("torch", "warn", f"{text}: it uses no GPU") if newest else Check("torch", "ok", text)

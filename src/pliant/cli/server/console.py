@@ -1,4 +1,4 @@
-"""console: the web pages of the server, opened logged in."""
+"""console: opens the web console of the server, logged in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a process: start it in a session of its own, wait for it, see that it is gone."""
+"""The server as a process: start it in its own session, wait until it is ready, wait until it is gone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pliant.cli.session import client_for
 from pliant.client.errors import Conflict, PliantError, Refused, Unauthorized, Unreachable
 from pliant.client.locate import authority_in, server_record
 
-START_LIMIT = 60.0  # seconds until a new server must answer; a busy machine may need a while
+START_LIMIT = 60.0  # seconds within which a new server must answer, even on a busy machine
 
 
 class PortTaken(Conflict):
-    """The server cannot have the port that was asked for."""
+    """The requested port is taken."""
 
 
 _KINDS: dict[int, type[PliantError]] = {
@@ -49,9 +49,9 @@ def arguments(
     certificate: tuple[str, str] | None = None,
     openid: str | None = None,
 ) -> list[str]:
-    """The command line of a server; `unknown`: adopt or end what runs and is not in its database.
+    """The command line of a server; `unknown`: "adopt" or "end" running tasks that are not in its database.
 
-    `certificate` is a file with the chain and one with the key; `tls` None: as the last server had it.
+    `certificate`: the file of the chain and the file of the key; `tls` None: the setting of the last start.
     """
     words = [sys.executable, "-m", "pliant.app", "serve", "--state", state]
     for spec in simulate:
@@ -88,7 +88,7 @@ def arguments(
 
 
 def prepare(state: str) -> None:
-    """Make the state folder, for its owner only."""
+    """Create the state folder, accessible to its owner only. Raises PliantError."""
     try:
         os.makedirs(state, mode=0o700, exist_ok=True)
     except OSError as error:
@@ -98,7 +98,7 @@ def prepare(state: str) -> None:
 
 
 def start(words: Sequence[str], state: str) -> dict[str, Any]:
-    """Start a server and wait until it is ready; returns its record, or raises with its reason to give up."""
+    """Start a server, wait until it is ready and return its record. Raises PliantError with its reason."""
     prepare(state)
     role = "standby" if "--standby" in words else "server"
     log = os.path.join(state, f"{role}.log")
@@ -125,9 +125,9 @@ def start(words: Sequence[str], state: str) -> dict[str, Any]:
         code = process.poll()
         if code is not None:
             raise _failure(code, log, before)
-        record = server_record(state, role) or server_record(state)  # it may lead at once
+        record = server_record(state, role) or server_record(state)  # a standby server may lead at once
         if record is not None and record.get("pid") == process.pid and ready(record, state):
-            process.returncode = 0  # it lives on without us: no warning that nobody waited for it
+            process.returncode = 0  # the server outlives this process: avoids Popen's warning
             return record
         time.sleep(0.02)
     process.terminate()
@@ -149,7 +149,7 @@ def ready(record: Mapping[str, Any], state: str) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """True while that process runs; one that is dead but not yet collected counts as gone."""
+    """True while that process runs; a zombie counts as gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
@@ -169,7 +169,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_gone(pid: int, limit: float) -> bool:
-    """Wait until that process is gone; False if it is still there after `limit` seconds."""
+    """Wait until that process is gone; False if it still runs after `limit` seconds."""
     deadline = time.monotonic() + limit
     while alive(pid):
         if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ def wait_gone(pid: int, limit: float) -> bool:
 
 
 class Said:
-    """What the server of that state folder warns of from now on."""
+    """The warnings that the server of that state folder logs from now on."""
 
     def __init__(self, state: str) -> None:
         self._log = os.path.join(state, "server.log")
@@ -187,7 +187,7 @@ class Said:
         self._told: set[str] = set()
 
     def news(self) -> list[str]:
-        """Each sentence once."""
+        """The new warnings since the last call; each sentence is returned once."""
         if not os.path.exists(self._log):
             return []
         lines = _last(self._log, self._at).splitlines()
@@ -198,13 +198,13 @@ class Said:
 
 
 def standing_by(state: str) -> dict[str, Any] | None:
-    """The record of the server that stands by; None if none does."""
+    """The record of the running standby server; None if there is none."""
     record = server_record(state, "standby")
     return record if record is not None and alive(int(record.get("pid", 0))) else None
 
 
 def leading(state: str) -> dict[str, Any] | None:
-    """The record of the server that leads; one that stands by is given time to take the lead."""
+    """The record of the leading server; waits up to START_LIMIT for a standby server to take the lead."""
     deadline = time.monotonic() + START_LIMIT
     while True:
         record = server_record(state)
@@ -216,7 +216,7 @@ def leading(state: str) -> dict[str, Any] | None:
 
 
 def left_behind(state: str) -> int:
-    """How many attempts of this state folder still have living processes, by what these carry in /proc."""
+    """How many attempts of this state folder still have running processes, by their environment in /proc."""
     mark = b"PLIANT_ATTEMPT_DIR=" + os.fsencode(os.path.join(os.path.realpath(state), "attempts")) + b"/"
     return len(set(_environments(mark)))
 
@@ -234,7 +234,7 @@ def _failure(code: int, log: str, start_at: int) -> PliantError:
     lines = text.splitlines()
     if not lines:
         return kind(f"The server ended with exit code {code} and printed nothing.", f"Its log: {log}")
-    said = [line for line in lines if line.startswith("pliant: ")]  # the rest another server may have logged
+    said = [line for line in lines if line.startswith("pliant: ")]  # other lines may be of another server
     reason = (said or lines)[-1].removeprefix("pliant: ")
     if code in (1, 2, 3, 7, *_KINDS):
         return kind(reason)
@@ -242,7 +242,7 @@ def _failure(code: int, log: str, start_at: int) -> PliantError:
 
 
 def _last(log: str, start_at: int) -> str:
-    """What was written to the log since then, its last lines."""
+    """The last 10 lines that were written to the log after the offset `start_at`."""
     with open(log, "rb") as file:
         file.seek(start_at)
         return "\n".join(file.read().decode("utf-8", "replace").strip().splitlines()[-10:])

@@ -1,4 +1,4 @@
-"""doctor: what of shares of GPUs is enforced on this machine and what is not."""
+"""doctor: checks this shell, a job or a cluster, and which limits of GPU shares are enforced."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _cluster(session: Session, kubeconfig: str | None) -> int:
 
 
 def of_machine(state: str, *more: str) -> list[Any]:
-    """What the server's own program finds without a server."""
+    """What the server's program finds; needs no running server. Raises PliantError."""
     words = [sys.executable, "-m", "pliant.app", "doctor", "--state", state, *more]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -19,8 +19,8 @@ from pliant.cli.session import Session, client_for, pass_session
 from pliant.client.errors import Conflict, PliantError, Unreachable
 from pliant.client.locate import locate, server_record, state_folder
 
-LOOK = 1.0  # seconds between two looks at what keeps a server that is to end
-STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
+LOOK = 1.0  # seconds between two checks whether a stopping server is gone
+STOP_LIMIT = 180.0  # seconds to wait for a server to end; a task's grace period may be longer
 
 
 @click.command("up", cls=Command, short_help="Start the server.")
@@ -202,7 +202,7 @@ def restart(session: Session) -> None:
 
 
 def stop(session: Session, state: str) -> Callable[[], dict[str, Any]]:
-    """End the server and the one that stands by; a function that starts both with the options they had."""
+    """Stop the server and the standby server; returns a function that starts both with the same options."""
     record = daemon.leading(state)
     standby = daemon.standing_by(state)
     if record is not None and daemon.alive(int(record.get("pid", 0))):
@@ -214,7 +214,7 @@ def stop(session: Session, state: str) -> Callable[[], dict[str, Any]]:
 
 
 def _start_again(state: str, record: dict[str, Any] | None, standby: dict[str, Any] | None) -> dict[str, Any]:
-    # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
+    # On the same port, so that running jobs and logins find it again; on another one if that is taken.
     try:
         started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
     except daemon.PortTaken:
@@ -272,7 +272,7 @@ def status(session: Session) -> None:
 
 
 def own_state(session: Session) -> str:
-    """The state folder of this machine's server, whatever server the environment or a login name."""
+    """This machine's state folder. Without --server the session uses it, not the environment or a login."""
     state = state_folder(session.state)
     if session.server is None:
         session.state = state
@@ -287,7 +287,7 @@ def _state_in_use(session: Session) -> str | None:
 
 
 def _announce(session: Session, record: dict[str, Any], state: str) -> None:
-    """The address, and what there is to share."""
+    """Print the server's address and its nodes."""
     endpoint = locate(state=state)
     client = client_for(record["url"], endpoint.token, endpoint.socket, endpoint.authority)
     try:
@@ -310,7 +310,7 @@ def _announce(session: Session, record: dict[str, Any], state: str) -> None:
 
 
 def _gone(session: Session, record: dict[str, Any] | None, said: daemon.Said) -> bool:
-    """Once it is; False after STOP_LIMIT. What keeps it is told as its server tells it."""
+    """True once the server is gone; False after STOP_LIMIT. Prints the server's warnings meanwhile."""
     if record is not None:
         deadline = time.monotonic() + STOP_LIMIT
         while not daemon.wait_gone(int(record["pid"]), min(LOOK, max(0.0, deadline - time.monotonic()))):
@@ -342,7 +342,7 @@ def port_of(record: dict[str, Any] | None) -> int | None:
 
 
 def _options(record: dict[str, Any] | None) -> dict[str, Any]:
-    """What the server was started with, by its own record."""
+    """The options that the server was started with, from its record."""
     known = record or {}
     return {
         "simulate": [str(spec) for spec in known.get("simulate") or ()],

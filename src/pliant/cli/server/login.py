@@ -22,7 +22,7 @@ KEYS = "/api/v1/access-keys"
 OPENID = "/api/v1/openid"
 
 POLL = 1.0
-"""Seconds between two questions whether somebody has logged in in the browser."""
+"""Seconds between two requests whether the login in the browser is finished."""
 
 auth = LazyGroup(
     {
@@ -87,7 +87,7 @@ def login(
         issued = _tokens(
             session, url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word}
         )
-        # An application's own id and secret are a token that does not expire with the hour.
+        # plk_ID_SECRET is a token too, and does not expire after an hour as an access token does.
         token = f"plk_{name}_{word}" if issued.get("refreshToken") == "" else str(issued["accessToken"])
     elif token is None:
         token = click.prompt("Token", hide_input=True, err=True)
@@ -103,7 +103,7 @@ def _client(session: Session, url: str, token: str | None) -> Client:
 
 
 def _keep_authority(session: Session, url: str, ca: str) -> None:
-    """Know the server by the certificates in that file from now on. Raises PliantError."""
+    """From now on verify the server with the certificates in that file. Raises PliantError."""
     from pliant.client.trust import trusting
 
     if not url.startswith("https:"):
@@ -119,7 +119,7 @@ def _tokens(session: Session, url: str, credentials: Mapping[str, str]) -> Mappi
 
 
 def _by_password(session: Session, url: str, name: str, word: str) -> Mapping[str, Any]:
-    """Tokens for a name and a password; one that an administrator gave is changed first."""
+    """Tokens for a name and a password; a password set by an administrator must be changed first."""
     issued = _tokens(session, url, {"grantType": "password", "username": name, "password": word})
     with _client(session, url, str(issued["accessToken"])) as client:
         if not client.whoami().get("mustChangePassword"):
@@ -131,7 +131,7 @@ def _by_password(session: Session, url: str, name: str, word: str) -> Mapping[st
 
 
 def _by_provider(session: Session, url: str) -> Mapping[str, Any]:
-    """Tokens for the person who logs in in a browser and allows it there."""
+    """Tokens for the user who logs in and confirms in a browser. Raises Unauthorized after the time limit."""
     import hashlib
     import secrets
     import time
@@ -163,7 +163,7 @@ def _by_provider(session: Session, url: str) -> Mapping[str, Any]:
 
 
 def _key_of(session: Session, url: str, issued: Mapping[str, Any]) -> str:
-    """An access key for this machine, good for 30 days; the token itself if none can be made with it."""
+    """A new access key for this machine, valid for 30 days; the access token if no key can be made."""
     token, name = str(issued["accessToken"]), f"login-{os.uname().nodename}"
     with _client(session, url, token) as client:
         try:

@@ -56,7 +56,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
     record = server_record(state)
     running = record is not None and daemon.alive(int(record.get("pid", 0)))
     options = [str(spec) for spec in (record or {}).get("simulate") or ()]
-    live = json.loads(_app(state, "--check", path))  # before anything is stopped for it
+    live = json.loads(_app(state, "--check", path))  # checked before anything is stopped
     known, unknown = int(live["known"]), int(live["unknown"])
     if running and record is not None:
         if unknown and not yes:
@@ -89,7 +89,7 @@ def _tasks(count: int) -> str:
 
 
 def _app(state: str, *rest: str) -> str:
-    """Have the server's program restore, or see whether it could; what it printed."""
+    """Run the server's program to restore (--check: only to test it); its output. Raises PliantError."""
     words = [sys.executable, "-m", "pliant.app", "restore", "--state", state, *rest]
     done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""sim: what the scheduler does with a trace. The simulator runs as a process of its own: docs/adr/0022."""
+"""sim: runs the scheduler on a trace. The simulator is a separate process: docs/adr/0022."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pliant.client.errors import BadRequest, PliantError
 WRONG_INPUT = 2
 
 MOST_PROJECTS = 30
-"""Lines of the table of fairness."""
+"""Most lines of the table of fairness."""
 
 sim = LazyGroup(
     {
@@ -139,7 +139,7 @@ def compare(session: Session, a: str, b: str) -> None:
 
 
 def _simulated(session: Session, words: list[str], *, counts: bool = True) -> dict[str, Any]:
-    """What the simulator prints; it is a process of its own."""
+    """The output of the simulator, which runs as a separate process. Raises PliantError, BadRequest."""
     line = [sys.executable, "-m", "pliant.sim", *words]
     if counts and not session.quiet:
         line.append("--progress")
@@ -153,7 +153,7 @@ def _simulated(session: Session, words: list[str], *, counts: bool = True) -> di
 
 
 def _fairness(projects: Mapping[str, Mapping[str, Any]]) -> str:
-    """What each project had and was entitled to; the projects that were longest below their quota first."""
+    """A table of what each project got and was entitled to; the projects longest below quota come first."""
     head = ("PROJECT", "QUOTA", "GPU-HOURS", "ENTITLED", "BELOW QUOTA", "LONGEST")
     order = sorted(projects.items(), key=lambda it: (-it[1]["belowQuotaSeconds"], it[0]))
     rows = [

@@ -1,4 +1,4 @@
-"""store move: the state from a file to PostgreSQL and back."""
+"""store move: moves the state from a file to PostgreSQL, or back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def move(session: Session, target: str) -> None:
     if session.server is not None:
         raise click.UsageError("store move works on the server of this machine only: omit --server.")
     state = own_state(session)
-    _run(state, "--check", target)  # before anything is stopped for it
+    _run(state, "--check", target)  # checked before anything is stopped
     record = daemon.leading(state)
     if record is None or not daemon.alive(int(record["pid"])):
         _run(state, target)

@@ -1,1 +1,1 @@
-"""What goes into running jobs and comes out of them: logs, exec, attach, port-forward, ssh."""
+"""Input and output of running jobs: logs, exec, attach, port-forward, ssh."""

@@ -1,4 +1,4 @@
-"""exec, bash, ssh, attach: inside a running task."""
+"""exec, bash, ssh: run a command inside a running task. attach: follows its output."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pliant.cli.streams.typed_input import TypedInput
 
 NO_CONNECTION = 255
-"""What `ssh` itself returns when it cannot run anything."""
+"""Exit code of OpenSSH's `ssh` when it cannot run the command."""
 
 _FINAL = ("Completed", "Failed", "Stopped", "Deleting")
 
 
 class ExecCommand(Command):
-    """NAME, then our options, then the command: from its first word, or a `--`, nothing is ours."""
+    """Takes NAME and Pliant's options, then the command; it begins at the second plain word or after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         flags: set[str] = set()
@@ -83,7 +83,7 @@ def exec_command(
 @pass_session
 def bash(session: Session, name: str, pod: str | None) -> int:
     """Open /bin/bash inside a running workload."""
-    # Piped input wants no terminal: `echo ls | pliant bash NAME`.
+    # No terminal for piped input: `echo ls | pliant bash NAME`.
     return run_inside(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
 
 
@@ -142,7 +142,7 @@ def attach(
 
 
 def typed_here(session: Session, workload_id: str, name: str, *, stdin: bool, tty: bool) -> TypedInput:
-    """What this command's own standard input has for the job; without `stdin` its end alone."""
+    """This command's standard input, to be sent to the job; without `stdin` the job gets end of file."""
     from pliant.cli.streams.typed_input import TypedInput
 
     source = sys.stdin.fileno() if stdin else None
@@ -158,7 +158,7 @@ def attach_to(
     limit: int = 600,
     typed: TypedInput | None = None,
 ) -> int:
-    """Follow a workload's output, return its exit code; 124 if it does not start in `limit` seconds."""
+    """Follow a workload's output and return its exit code; 124 if it does not start in `limit` seconds."""
     if not _started(session, workload_id, limit):
         click.echo(f"Error: {name} did not start within {limit}s; it remains in the queue.", err=True)
         return WAIT_TIMED_OUT
@@ -176,7 +176,7 @@ def followed(
     excerpt: Excerpt = WHOLE,
     typed: TypedInput | None = None,
 ) -> int:
-    """Show what a workload prints until it ends; its exit code."""
+    """Print a workload's output until it ends; returns its exit code."""
     follower = Follower(session, workload_id, name, pod=pod, excerpt=excerpt, quiet=True, typed=typed)
     with typed.keys() if typed else nullcontext():
         outcome = follower.run()
@@ -187,14 +187,14 @@ def followed(
 
 
 def _started(session: Session, workload_id: str, limit: int) -> bool:
-    """Wait until a task runs, has failed and waits for its retry, or all is over."""
+    """Wait until a task runs or waits for a retry, or the workload has ended; False after `limit` seconds."""
     deadline, waiting = time.monotonic() + limit, False
     while True:
         item: Any = session.client.workload(workload_id)
         if item["runningPods"] or item["phase"] in _FINAL:
             return True
         if any(pod["retryAt"] is not None for pod in session.client.pods(workload_id)):
-            return True  # it is told why, not only that it is not running
+            return True  # the follower prints why the attempt failed
         if not waiting:
             session.note("Waiting for pod to start running...")
             waiting = True

@@ -1,6 +1,6 @@
-"""Follow what a job prints through all of its attempts, until it ends.
+"""Follows the output of a job through all of its attempts, until it ends.
 
-What the job prints goes to standard output, all else to standard error.
+The job's output goes to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 _STATUS = {"ContainerCreating": "starting", "Terminating": "stopping", "Error": "waiting for a retry"}
-"""Status words of containers, and what `run` says instead."""
+"""Status words of containers, and the words that `run` prints instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Which lines of a log are shown, and how. Of attempts that come later everything is shown."""
+    """Which lines of a log are shown, and how. Later attempts are shown completely."""
 
-    tail: int | None = None  # so many last lines
+    tail: int | None = None  # number of last lines
     since: int | None = None  # seconds before now
     timestamps: bool = False
 
@@ -46,7 +46,7 @@ WHOLE = Excerpt()
 
 
 class Follower:
-    """The output of one task of one workload, by default of the first that has started."""
+    """Follows the output of one task of a workload, by default of the first one that has started."""
 
     def __init__(
         self,
@@ -68,14 +68,14 @@ class Follower:
         self._typed = typed
         self._id = workload_id
         self._pod = pod
-        self._excerpt = excerpt  # of the first attempt that is shown
-        self._quiet = quiet  # say nothing about its status
+        self._excerpt = excerpt  # applies to the first attempt that is shown
+        self._quiet = quiet  # print nothing about its status
         self._shown = 0  # the newest attempt whose output was shown
-        self._failed = False  # the last attempt that was shown
-        self._told = ""  # the last sentence about its status
+        self._failed = False  # whether the last attempt that was shown failed
+        self._told = ""  # the last printed sentence about its status
 
     def run(self) -> Outcome:
-        """Follow it to its end."""
+        """Follow the workload to its end and return its outcome."""
         while True:
             self._tell()
             pod = self._task()
@@ -95,7 +95,7 @@ class Follower:
             time.sleep(POLL)
 
     def _task(self) -> PodItem | None:
-        """The task that is followed; None before it has started, and once the workload is deleted."""
+        """The followed task; None before it starts and after the workload is deleted. Raises NotFound."""
         try:
             pods: list[PodItem] = self._ask(lambda: self._client.pods(self._id))
         except NotFound:
@@ -109,7 +109,7 @@ class Follower:
         return found
 
     def _stream(self, pod: str, attempt: int) -> None:
-        """Print one attempt to its end; a stream that ends before is taken up where it ended."""
+        """Print one attempt to its end; continues where a stream ended early."""
         shown, excerpt = 0, self._excerpt
         self._excerpt = Excerpt(timestamps=excerpt.timestamps)
         while True:
@@ -135,12 +135,12 @@ class Follower:
             except Unreachable:
                 pass
             except (Conflict, NotFound):
-                return  # its log is gone, or it never began
-            if not excerpt.whole:  # what comes from now on
+                return  # its log is gone, or the attempt never began
+            if not excerpt.whole:  # reopen: only new output
                 excerpt = replace(excerpt, tail=0, since=None)
 
     def _goes_on(self, pod: str, attempt: int) -> bool:
-        """True while the attempt runs: a server that is restarted ends its streams before."""
+        """True while the attempt runs; a restarting server ends its streams earlier."""
         if self._ask(lambda: self._client.outcome(self._id))["exitCode"] is not None:
             return False
         pods: list[PodItem] = self._ask(lambda: self._client.pods(self._id))
@@ -150,7 +150,7 @@ class Follower:
         )
 
     def _resumed(self, attempt: int) -> None:
-        """Say why there is another attempt though none failed."""
+        """Print why another attempt starts although the last one did not fail."""
         try:
             item: WorkloadItem = self._ask(lambda: self._client.workload(self._id))
         except NotFound:
@@ -162,7 +162,7 @@ class Follower:
         self._session.note(said)
 
     def _announce(self, attempt: int) -> bool:
-        """Say how an attempt ended, if it failed and another one follows after a pause."""
+        """If the attempt failed and a retry is scheduled: print how it ended, and return True."""
         pod = self._task()
         if pod is None or pod["attempt"] > attempt or pod["retryAt"] is None:
             return False
@@ -174,7 +174,7 @@ class Follower:
         return True
 
     def _tell(self) -> None:
-        """Where it stands, when that has changed."""
+        """Print the status of the workload if it has changed."""
         if self._quiet:
             return
         try:

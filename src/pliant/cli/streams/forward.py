@@ -1,4 +1,4 @@
-"""port-forward and `submit --service-type portforward`: local ports that lead to a program in a workload."""
+"""port-forward and `submit --service-type portforward`: forward local ports to a program in a workload."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from pliant.client.session import Exec
 
 _FINAL = ("Completed", "Failed", "Stopped", "Deleting")
-LOOK_SECONDS = 1.0  # between two looks whether the workload still runs
+LOOK_SECONDS = 1.0  # between two checks whether the workload still runs
 
 
 class Mapping(NamedTuple):
-    """One --port."""
+    """One value of --port."""
 
-    local: int  # where we listen
-    target: int  # where the program listens
+    local: int  # local port to listen on; 0: any free one
+    target: int  # port on which the program listens
 
 
 def mapping(text: str, flag: str = "--port") -> Mapping:
-    """'8080:80' -> (8080, 80); '80' is '80:80'; ':80' is any free port."""
+    """'8080:80' -> (8080, 80); '80' is '80:80'; ':80' takes any free local port. Raises UsageError."""
     match = re.fullmatch(r"(?:(\d{0,5}):)?(\d{1,5})", text)
     ports = [int(part or 0) for part in match.groups(match[2])] if match else [0, 0]
     if not all(port < 65_536 for port in ports) or not ports[1]:
@@ -94,7 +94,7 @@ def forward(
     pod: str | None = None,
     limit: int = 600,
 ) -> int:
-    """Forward until Ctrl-C or until the workload runs no more."""
+    """Forward until Ctrl-C or the workload ends; TIMED_OUT if it does not start in `limit` seconds."""
     if not _runs(session, workload_id, name, limit):
         return TIMED_OUT
     host = urlsplit(session.endpoint.url).hostname or "127.0.0.1"
@@ -172,7 +172,7 @@ def _listen(session: Session, address: str, port: int) -> socket.socket:
 
 
 def _serve(server: socket.socket, lead: Callable[[socket.socket], None]) -> None:
-    """Accept until the server is closed."""
+    """Accept connections until the socket is closed; `lead` serves each in its own thread."""
     while True:
         try:
             peer, _ = server.accept()
@@ -182,19 +182,19 @@ def _serve(server: socket.socket, lead: Callable[[socket.socket], None]) -> None
 
 
 def _tunnel(connect: Callable[[], Exec], task: str, port: int, peer: socket.socket) -> None:
-    """One connection through the server: the task has an address of its own."""
+    """Forward one connection through the server, for a task with its own network address."""
     try:
         with peer:
             way = connect()
             threading.Thread(target=_send, args=(peer, way), daemon=True).start()
             try:
-                with suppress(OSError):  # the local program may hang up
+                with suppress(OSError):  # the local program may close the connection
                     for data in way.output():
                         peer.sendall(data)
                 if way.exit_code():
                     click.echo(f"No program answers on port {port} of {task}.", err=True)
             finally:
-                with suppress(OSError):  # else it stays open while `_send` reads from it
+                with suppress(OSError):  # ends the read in `_send`, which would keep it open
                     peer.shutdown(socket.SHUT_RDWR)
                 with closing(way):
                     way.kill()
@@ -203,8 +203,8 @@ def _tunnel(connect: Callable[[], Exec], task: str, port: int, peer: socket.sock
 
 
 def _send(peer: socket.socket, way: Exec) -> None:
-    """All bytes to the task, then the end of them."""
-    with suppress(OSError, PliantError):  # either side may hang up
+    """Send all bytes to the task, then end of file."""
+    with suppress(OSError, PliantError):  # either side may close the connection
         while data := peer.recv(65_536):
             way.send(data)
     with suppress(PliantError):
@@ -227,8 +227,8 @@ def _connect(target: tuple[str, int], peer: socket.socket) -> None:
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """All bytes one way, then the end of them."""
-    with suppress(OSError):  # either side may hang up
+    """Copy all bytes from `source` to `sink`, then end of file."""
+    with suppress(OSError):  # either side may close the connection
         while data := source.recv(65_536):
             sink.sendall(data)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""logs: what a workload has printed, and what it prints now."""
+"""logs: prints the log of a workload, and with -f follows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Lines(click.ParamType[int | None]):
-    """A number of lines; -1 are all, as kubectl has it. kubectl's -n is another thing."""
+    """A number of lines; -1 means all, as in kubectl. Raises UsageError for kubectl's -n NAMESPACE."""
 
     name = "lines"
 
@@ -118,7 +118,7 @@ def logs(
 
 
 def _chosen(name: str, pods: Sequence[PodItem], task: str | None) -> str | None:
-    """The pod of the task with that name or index; None: not one of several."""
+    """The pod of the task with that name or index; None if no single task is selected. Raises NotFound."""
     if task in (None, "all") or not pods:
         return None
     for at, pod in enumerate(pods):
@@ -129,7 +129,7 @@ def _chosen(name: str, pods: Sequence[PodItem], task: str | None) -> str | None:
 
 
 def _previous(name: str, pods: Sequence[PodItem], pod: str | None) -> int:
-    """Number of the attempt before the last one of that task, or of the first that has started."""
+    """Number of the last attempt but one of that task, or of the first that has started. Raises Conflict."""
     newest = _newest(pods, pod)
     if newest < 2:
         raise Conflict(f"{name} has no previous attempt.", "Its log has one attempt: leave out --previous.")
@@ -145,5 +145,5 @@ def _number(attempt: str | None) -> int | None:
 
 
 def _newest(pods: Sequence[PodItem], pod: str | None) -> int:
-    """Number of the last attempt of that task, or of the first that has started."""
+    """Number of the last attempt of that task, or of the first that has started; 0 if none has."""
     return next((it["attempt"] for it in pods if it["attempt"] and pod in (None, it["name"])), 0)

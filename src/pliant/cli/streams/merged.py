@@ -1,4 +1,4 @@
-"""The logs of several tasks in one stream: whole lines, each behind the name of its task."""
+"""Merges the logs of several tasks: whole lines, each prefixed with the name of its task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _turn = threading.Lock()
 
 
 class Lines:
-    """Writes whole lines; of one that a program overwrites (a progress bar) the last state."""
+    """Writes whole lines; of a line that a program overwrites (a progress bar), its last state."""
 
     def __init__(self, label: str, timestamps: bool = False) -> None:
         self._label = label.encode()
@@ -51,7 +51,7 @@ def label_of(pod: PodItem, prefix: bool) -> str:
 
 
 def task_of(pod: PodItem) -> str:
-    """Name of the task: `worker-2`."""
+    """Name of the pod's task: `worker-2`."""
     containers = pod.get("containers")
     return str(containers[0]["name"]) if containers else pod["name"]
 
@@ -64,7 +64,7 @@ def shown(
     excerpt: Excerpt,
     prefix: bool,
 ) -> None:
-    """What they have printed, task after task."""
+    """Print the logs of these pods, one after another."""
     for pod in pods:
         lines = Lines(label_of(pod, prefix), excerpt.timestamps)
         for piece in session.client.logs(
@@ -79,7 +79,7 @@ def shown(
 
 
 def followed(session: Session, identity: str, name: str, *, excerpt: Excerpt, prefix: bool) -> int:
-    """What all tasks print, also those that start later, until the job ends; its exit code."""
+    """Print the output of all tasks, also of later ones, until the job ends; returns its exit code."""
     threads: dict[str, threading.Thread] = {}
     failures: list[BaseException] = []
     while True:
@@ -112,7 +112,7 @@ def _one(
     prefix: bool,
     failures: list[BaseException],
 ) -> Callable[[], None]:
-    """Follows one task to the end of the job, on a connection of its own."""
+    """A function that follows one task to the job's end on its own connection; errors go to `failures`."""
 
     def run() -> None:
         lines = Lines(label_of(pod, prefix), excerpt.timestamps)

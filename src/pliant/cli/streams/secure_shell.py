@@ -42,12 +42,12 @@ exec "$server" -i -e -f /dev/null -o HostKey="$own/host_key" -o AuthorizedKeysFi
     -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no -o PidFile=none \
     -o Subsystem='sftp internal-sftp' -o SetEnv="${kept# }"
 """
-"""What runs in the job: sshd -i with a host key of the job's own. A login gets the variables that select the
-job's devices, limits and programs, and by which all of its processes are found at its end."""
+"""The script that runs in the job: sshd -i with the job's own host key. A login gets the variables that
+select the job's devices, limits and programs, and those by which all its processes are found at its end."""
 
 
 def _files() -> tuple[Path, Path]:
-    """(authorized keys of this account, known hosts of jobs)."""
+    """Paths of (this account's authorized keys, the known hosts of jobs)."""
     folder = Path.home() / ".ssh"
     return folder / "authorized_keys", folder / "known_hosts.pliant"
 
@@ -97,13 +97,13 @@ def ssh_proxy(session: Session, name: str) -> int:
 
 
 def _program(session: Session) -> str:
-    """With its folder: ssh runs it from another directory and PATH."""
+    """The absolute path of this program, as ssh runs it with another directory and PATH; else its name."""
     beside = Path(sys.argv[0]).resolve()
     return str(beside) if os.access(beside, os.X_OK) and beside.is_file() else session.program
 
 
 def _server(session: Session) -> list[str]:
-    """The options that lead to this server from another shell."""
+    """The options by which another shell finds this server."""
     url = session.server or os.environ.get("PLIANT_SERVER")
     state = session.state or os.environ.get("PLIANT_STATE")
     return ["--server", url] if url else ["--state", os.path.abspath(state)] if state else []

@@ -1,8 +1,8 @@
-"""Signals of this terminal, taken by a thread of their own.
+"""Handles signals in a separate thread.
 
-A signal handler of Python runs in the main thread, before its next instruction. If the signal comes just
-before the main thread begins to wait for the server, it is heard only once the server speaks: a Ctrl-C would
-be lost until the job prints its next line.
+A signal handler of Python runs in the main thread, before its next instruction. If the signal arrives just
+before the main thread waits for the server, it is handled only after the server answers: a Ctrl-C would have
+no effect until the job prints its next line.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def heard(actions: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
-    """While it lasts, each of these signals runs its action, one at a time, in a thread that waits for them.
+    """Within this context, each of these signals runs its action in one waiting thread, one at a time.
 
-    What this process ignores, as with nohup, stays ignored. Threads that began before must not take them:
-    enter this before they start.
+    Signals that this process ignores, as with nohup, stay ignored. Threads that started before could take
+    the signals: enter the context before starting threads.
     """
     taken = {number for number in actions if signal.getsignal(number) is not signal.SIG_IGN}
     over = threading.Event()
@@ -41,6 +41,6 @@ def heard(actions: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None
         yield
     finally:
         over.set()
-        signal.pthread_kill(thread.ident or 0, next(iter(taken)))  # it waits: this one is only for it
+        signal.pthread_kill(thread.ident or 0, next(iter(taken)))  # wakes the thread out of sigwait
         thread.join()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

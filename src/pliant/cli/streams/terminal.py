@@ -1,4 +1,4 @@
-"""Between this terminal and a command that runs elsewhere: raw bytes both ways until it ends."""
+"""Connects this terminal with a remote command: copies raw bytes both ways until it ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def size() -> tuple[int, int]:
-    """(rows, columns) of this terminal as it is now, whatever COLUMNS and LINES said once."""
-    with contextlib.suppress(OSError, ValueError):  # standard input is none
+    """The present (rows, columns) of this terminal; without a terminal those of LINES and COLUMNS."""
+    with contextlib.suppress(OSError, ValueError):  # standard input is not a terminal
         now = os.get_terminal_size(sys.stdin.fileno())
         if now.columns and now.lines:
             return now.lines, now.columns
@@ -31,7 +31,7 @@ def size() -> tuple[int, int]:
 
 
 def shuttle(command: Exec, *, tty: bool, stdin: bool) -> int:
-    """Copy output here and, if asked, input there; returns the command's exit code."""
+    """Copy the command's output here and, with `stdin`, input to it; returns its exit code."""
     with _raw(tty and sys.stdin.isatty()), _resizing(command, tty):
         if stdin:
             threading.Thread(target=_send_input, args=(command,), daemon=True).start()
@@ -55,7 +55,7 @@ def _send_input(command: Exec) -> None:
             command.send(data)
         command.close_input()
     except (PliantError, OSError) as error:
-        # The command may have ended first; the rest of the input is then not needed.
+        # The command may have ended: the rest of the input is then not needed.
         if not isinstance(error, PliantError) or error.status not in (404, 409):
             sys.stderr.buffer.write(f"Input is no longer sent: {error}\r\n".encode())
 
@@ -66,8 +66,8 @@ def _raw(wanted: bool) -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def raw(*, lines: bool = False) -> Iterator[Callable[[], None]]:
-    """Every key goes through as it is, Ctrl-C too; the terminal is put back at the end, or when what this
-    gives is called. `lines`: output still begins each line at the left.
+    """Raw mode: every key is passed on, even Ctrl-C. The end of the context and the yielded function restore
+    the terminal. `lines`: each line of output still begins at the left.
     """
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
@@ -88,7 +88,7 @@ def raw(*, lines: bool = False) -> Iterator[Callable[[], None]]:
 
 def _resizing(command: Exec, wanted: bool) -> contextlib.AbstractContextManager[object]:
     def changed() -> None:
-        with contextlib.suppress(PliantError):  # it has ended
+        with contextlib.suppress(PliantError):  # the command has ended
             command.resize(*size())
 
     return heard({signal.SIGWINCH: changed}) if wanted else contextlib.nullcontext()

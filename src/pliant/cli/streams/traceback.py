@@ -1,4 +1,4 @@
-"""The first traceback of a job that has failed."""
+"""Finds the first traceback of a failed job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 HEAD = "Traceback (most recent call last):"
 _OURS = ("elasticdl: ", "pliant.train: ")
 _TAIL = 2000
-"""Lines of a log that are looked through."""
+"""Number of last lines of a log that are searched."""
 
 
 def first_traceback(session: Session, workload_id: str, pods: Sequence[PodItem]) -> str:
-    """Of the pod that failed first; without a traceback what it said of itself; empty: nothing."""
+    """The first traceback, in order of failure; else the first line of elasticdl or pliant.train; else ""."""
     failed = [pod for pod in pods if pod.get("exitCode") or pod["status"] == "Failed"]
     failed.sort(key=lambda pod: pod.get("completedAt") or "")
     logs = [_log(session, workload_id, pod["name"]) for pod in failed]
@@ -33,12 +33,12 @@ def _log(session: Session, workload_id: str, pod: str) -> list[str]:
     try:
         pieces = b"".join(session.client.logs(workload_id, pod=pod, tail=_TAIL))
     except PliantError:
-        return []  # its log is gone: the rest of the answer is worth more than this
+        return []  # the log is gone: the caller's other output matters more
     return pieces.decode(errors="replace").splitlines()
 
 
 def _traceback(lines: Iterable[str]) -> list[str]:
-    """From its head to the line that names the error."""
+    """The first traceback, from its head to the line that names the error; [] if there is none."""
     found: list[str] = []
     for line in lines:
         if line.startswith(HEAD):

@@ -1,4 +1,4 @@
-"""What is typed here, into a job that is followed: its standard input, and the keys of its terminal."""
+"""Sends this terminal's input to a followed job: its standard input and the keys of its terminal."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FULL = 0.05
-"""Seconds after which what the job has not taken is sent again."""
+"""Seconds until the bytes that the job has not taken are sent again."""
 
 
 class Over(Exception):
-    """The job is not followed any more: nothing takes what is typed."""
+    """The job is no longer followed: input has no receiver."""
 
 
 class Escapes:
-    """Finds `~.` at the start of a line; `~~` there is one `~`."""
+    """Detects `~.` at the start of a line; `~~` there stands for one `~`."""
 
     def __init__(self) -> None:
-        self._fresh = True  # a line begins
-        self._tilde = False  # it began with this
+        self._fresh = True  # at the start of a line
+        self._tilde = False  # the line began with a ~ that is held back
 
     def passed(self, data: bytes) -> tuple[bytes, bool]:
-        """(what the job gets of it, whether the terminal is to leave)."""
+        """(the bytes for the job, whether `~.` was typed)."""
         out = bytearray()
         for byte in data:
             if self._tilde:
@@ -57,10 +57,10 @@ class Escapes:
 
 
 class TypedInput:
-    """A thread that reads standard input and sends it to the attempt that runs.
+    """Reads standard input in a thread and sends it to the running attempt.
 
-    `source` None: there is no input, the job sees its end at once. What an attempt has taken, a later one
-    does not get.
+    `source` is the descriptor to read; None: the job gets end of file at once. Input that one attempt has
+    taken is not sent to a later one.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class TypedInput:
         self._session, self._id = session, workload_id
         self.tty, self._source = tty, source
         self._left = f"{name} keeps running. Follow it with: {session.program} attach -it {name}"
-        self.write = show_bytes if tty else None  # a terminal's output is for a terminal, as it is
+        self.write = show_bytes if tty else None  # unescaped output for a terminal
         self._client = session.client.twin()
-        self._targets: list[TaskInput] = []  # the attempts so far; it goes to the last
+        self._targets: list[TaskInput] = []  # the attempts so far; input goes to the last
         self._fitting = threading.Lock()
-        self._there = threading.Event()  # an attempt to send to
-        self._over = threading.Event()  # nothing is followed any more
+        self._there = threading.Event()  # set once there is an attempt to send to
+        self._over = threading.Event()  # set once nothing is followed
         self._started = False
-        self.restore: Callable[[], None] = lambda: None  # puts the terminal back
+        self.restore: Callable[[], None] = lambda: None  # restores the terminal
 
     def begin(self, pod: str, attempt: int) -> None:
-        """From now on it goes to this attempt."""
+        """From now on send the input to this attempt."""
         self._targets.append(self._client.input(self._id, pod, attempt))
         self._there.set()
         if not self._started:
@@ -92,7 +92,7 @@ class TypedInput:
 
     @contextlib.contextmanager
     def keys(self) -> Iterator[None]:
-        """While it lasts every key goes to the job, Ctrl-C too, if it has a terminal as this one is."""
+        """In this context every key, even Ctrl-C, goes to the job if it has a terminal and this is one."""
         try:
             with self._terminal():
                 yield
@@ -108,11 +108,11 @@ class TypedInput:
             yield
 
     def _on_resize(self) -> None:
-        threading.Thread(target=self._fit, daemon=True).start()  # it may wait for an attempt to tell
+        threading.Thread(target=self._fit, daemon=True).start()  # it may wait for an attempt
 
     def _fit(self) -> None:
-        """Tell the job how large this terminal is. What keeps it from being told, `_run` says."""
-        with self._fitting, contextlib.suppress(PliantError, Over):  # the newest size is told last
+        """Send the size of this terminal to the job. It ignores errors: `_run` reports the same ones."""
+        with self._fitting, contextlib.suppress(PliantError, Over):  # the newest size is sent last
             self._sent(lambda target: target.resize(*terminal.size()))
 
     def _run(self) -> None:
@@ -152,7 +152,7 @@ class TypedInput:
                 time.sleep(FULL)
 
     def _sent(self, send: Callable[[TaskInput], T]) -> T:
-        """Done with the attempt that runs, however long one is waited for. Raises Over."""
+        """Call `send` with the running attempt; waits for one without limit. Raises Over."""
         while True:
             self._there.wait()
             try:
@@ -160,7 +160,7 @@ class TypedInput:
             except (Conflict, NotFound) as error:
                 if error.reason == "no-input":
                     raise
-            if self._over.wait(POLL):  # it starts, or has ended and another one follows
+            if self._over.wait(POLL):  # the attempt is starting, or another one follows
                 raise Over
 
     def _leave(self) -> None:

@@ -1,1 +1,1 @@
-"""All submits: the options of both editions, and the request that they make."""
+"""All submit commands: the options of both editions, and the request built from them."""

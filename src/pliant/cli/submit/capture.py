@@ -1,4 +1,4 @@
-"""What a submission takes along of the shell in which it is typed: working directory and environment."""
+"""Captures the working directory and environment of the submitting shell for a submission."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 JOB_FOLDER = "@job"
 MOST_BYTES = 128 * 1024
-"""Of an environment that is captured; the server refuses more."""
+"""Most bytes of a captured environment; the server refuses more."""
 
 LEFT_OUT = (
     "DISPLAY", "XAUTHORITY", "SSH_*", "DBUS_*", "XDG_SESSION_*", "XDG_RUNTIME_DIR", "TERM*", "TMUX*", "STY",
@@ -26,7 +26,7 @@ LEFT_OUT = (
     "RUNAI_*", "SLURM_*", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE",
     "LOCAL_RANK", "MASTER_*",
 )  # fmt: skip
-"""Variables of a terminal, a session or another job; --export NAME takes one of them all the same."""
+"""Variables of a terminal, a session or another job, which are not captured unless --export names them."""
 
 
 def options(function: _Function) -> _Function:
@@ -62,12 +62,12 @@ def options(function: _Function) -> _Function:
 
 
 def spec(session: Session, given: Mapping[str, Any]) -> Spec:
-    """The parts of a request that describe where and with what the job starts."""
+    """The fields of a request for the working directory and environment. Raises UsageError."""
     made = _folder(given["working_dir"])
     if found := _variables(given["env_file"], given["environmentVariables"], given["secret"]):
         made["environmentVariables"] = [{"name": name, "value": value} for name, value in found.items()]
-    # To a server that is found by its address nothing is sent that nobody named: only the socket in the state
-    # folder has proven that the server is this account's own.
+    # By default a server that was found by its URL gets no environment: only a Unix socket proves the account
+    # of the server.
     local = session.endpoint.socket is not None
     export = given["export"] or ("ALL" if local else "NONE")
     if (captured := _captured(session, export)) is not None:
@@ -102,7 +102,7 @@ def _folder(asked: str | None) -> Spec:
 
 
 def _current() -> str:
-    """The current directory, by the name that the shell has for it where that is right."""
+    """The current directory: the shell's name for it (PWD) if that is right, else its real path."""
     path, said = os.getcwd(), os.environ.get("PWD", "")
     try:
         return said if said.startswith("/") and os.path.samefile(said, path) else path
@@ -111,7 +111,7 @@ def _current() -> str:
 
 
 def _variables(files: Sequence[str], entries: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
-    """By name; of two values for one the later counts: of --env-file, -e and --secret in this order."""
+    """Values by name; a later value wins, in the order --env-file, -e, --secret. Raises UsageError."""
     found: dict[str, str] = {}
     for path in files:
         for number, line in enumerate(_read(path, "--env-file").splitlines(), 1):
@@ -133,7 +133,7 @@ def _variables(files: Sequence[str], entries: Sequence[str], secrets: Sequence[s
 
 
 def _pair(entry: str, flag: str) -> tuple[str, str]:
-    """NAME=VALUE; the name alone stands for its value in this shell."""
+    """(name, value) of NAME=VALUE; NAME alone takes its value from this shell. Raises UsageError."""
     name, equals, value = entry.partition("=")
     if not name:
         raise click.UsageError(f"{flag} {entry}: expected NAME=VALUE.")
@@ -160,12 +160,12 @@ def _read(path: str, flag: str) -> str:
 
 
 def _captured(session: Session, export: str) -> Captured | None:
-    """What --export asks for; None: nothing."""
+    """The environment that --export selects; None for none. Raises UsageError."""
     first, _, rest = export.partition(",")
     if first in ("NONE", "NIL"):
         if not rest:
             return None
-        export = rest  # these and no others, as without NONE
+        export = rest  # only these, as without NONE
     whole = first == "ALL"
     found: dict[str, str] = {}
     if whole:

@@ -1,4 +1,4 @@
-"""`training pytorch submit` and its kin, `submit-mpi`, `submit-dist`: workloads of several tasks."""
+"""`training FRAMEWORK submit`, `submit-mpi`, `submit-dist`: workloads of several tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMPUTE = (
     "cpu_core_request",
     "cpu_memory_request",
 )
-"""Options of which v2 makes what a task asks for."""
+"""Options that v2.compute_of reads."""
 
 _WORKERS = Option(
     "numWorkers", ("--workers",), "N", "Number of workers besides the master (default: 1).", type=_COUNT
@@ -74,13 +74,13 @@ _MASTER = (
 def _distributed(
     body: AnySubmission, framework: str, more: Sequence[Any], given: Mapping[str, Any]
 ) -> Distributed:
-    """The submission of one task made one of several."""
+    """The submission of one task, extended to several tasks."""
     spec = {**body["spec"], "distributedFramework": framework, "numWorkers": 1, **read(more, given)}
     return cast("Distributed", {**body, "spec": spec, **_master_spec(given)})
 
 
 def _master_spec(given: Mapping[str, Any]) -> Distributed:
-    """The parts of the body that describe the master; empty: it is like the workers."""
+    """The parts of the body about the master; {} if it is like the workers. Raises UsageError."""
     prefix = "master_"
     said = {
         key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix) and value
@@ -107,7 +107,7 @@ def _master_spec(given: Mapping[str, Any]) -> Distributed:
 
 
 def _second(framework: str, *more: Any) -> click.Command:
-    """`training FRAMEWORK submit`."""
+    """The command `training FRAMEWORK submit`."""
 
     @click.command(
         "submit", cls=GroupedCommand, short_help=f"Submit a workload of several tasks with {framework}."
@@ -127,7 +127,7 @@ def _second(framework: str, *more: Any) -> click.Command:
 
 
 def _first(name: str, framework: str, *more: Any) -> click.Command:
-    """`submit-dist FRAMEWORK`, `submit-mpi`."""
+    """The command `submit-dist FRAMEWORK` or `submit-mpi`."""
 
     @click.command(
         name,

@@ -1,4 +1,4 @@
-"""The help of a submit: examples, the options that everybody needs, the others by what they are about."""
+"""The help of a submit command: examples, then the options in groups, the basic ones first."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 from pliant.cli.lazy import TailCommand
 
 _ALL = "pliant.help-all"
-"""In ctx.meta once --help-all was given."""
+"""Key of ctx.meta that is set if --help-all was given."""
 
 _TYPED = "pliant.typed"
-"""In ctx.meta the words after the command."""
+"""Key of ctx.meta for the words after the command."""
 
 GROUPS = {
     "Basic": (
@@ -57,24 +57,24 @@ GROUPS = {
         "--serving-port",
     ),
 }  # fmt: skip
-"""Options in the order of the help; those of none are listed last."""
+"""Options by group in the order of the help; options without a group come last."""
 
 
 class NoEffect(click.Option):
-    """An option of Run:ai that is accepted and has no effect here: only --help-all shows it."""
+    """An option of Run:ai that is accepted without effect; only --help-all shows it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"help": "Accepted; no effect here.", **kwargs, "hidden": True})
 
     def shown(self) -> NoEffect:
-        """The same, not hidden from a help."""
+        """A copy that the help shows."""
         option = copy.copy(self)
         option.hidden = False
         return option
 
 
 class GroupedCommand(TailCommand):
-    """A submit: `examples` are what follows its name."""
+    """A submit command; `examples` are the words after its name."""
 
     examples: tuple[str, ...] = (
         "train -g 1 -c -- python train.py",
@@ -131,7 +131,7 @@ class GroupedCommand(TailCommand):
 
 
 def meant(ctx: click.Context) -> str | None:
-    """The line with the `--` before a command where that was left out; None if nothing looks like one."""
+    """The typed line with the missing `--` before the command; None if no word looks like a command."""
     from pliant.cli.habits import dashed
 
     options = [it for it in ctx.command.params if isinstance(it, click.Option) and not it.is_flag]

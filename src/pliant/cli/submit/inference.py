@@ -26,7 +26,7 @@ class InferenceCommand(GroupedCommand):
         super().__init__(*args, **kwargs)
         for param in self.params:
             if isinstance(param, click.Option) and {"--attach", "--wait", "--max-runtime"} & {*param.opts}:
-                param.hidden = True  # it has no end
+                param.hidden = True  # a service does not end
 
 
 @click.command("submit", cls=InferenceCommand, short_help="Submit an inference service.")

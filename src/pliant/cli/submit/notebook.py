@@ -1,4 +1,4 @@
-"""--jupyter, --vscode, --tensorboard: a program of this shell as a job, and its address."""
+"""--jupyter, --vscode, --tensorboard: runs a program of this shell as a job and prints its address."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pliant.client.errors import Conflict, NotFound, PliantError
 
 PORTS = range(20_000, 32_768)
 PATIENCE = 180.0
-"""Seconds for which a notebook that was submitted is waited for."""
+"""Seconds to wait until a submitted notebook answers."""
 
 TRIES = 5
-"""Ports that are chosen one after another, if other programs take them meanwhile."""
+"""Most ports to try, if other programs take the chosen ones meanwhile."""
 
 
 def options(function: Any) -> Any:
@@ -45,7 +45,7 @@ def options(function: Any) -> Any:
 
 
 def submit(session: Session, what: Served, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
-    """Submit a session with that program, and print its URL once it answers. `asked`: what --port says."""
+    """Submit a session with that program and print its URL once it answers; `asked`: the values of --port."""
     spec = body["spec"]
     if spec.get("argsArgv") or spec.get("commandArgv"):
         raise click.UsageError(f"--{what.flag} runs {what.title}: leave out the command.")
@@ -83,7 +83,7 @@ def submit(session: Session, what: Served, body: Any, given: Mapping[str, Any], 
 
 
 def _tunnel(session: Session, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
-    """Submit `code tunnel`, and print what it says about its login and its address."""
+    """Submit `code tunnel` and print the lines of its log with a login or tunnel address."""
     if asked:
         raise click.UsageError("--port is not for `code tunnel`, which listens on no port.")
     body["spec"].setdefault("backoffLimit", 0)
@@ -112,23 +112,23 @@ def _tunnel(session: Session, body: Any, given: Mapping[str, Any], asked: Sequen
 
 
 def addresses(session: Session, identity: str) -> list[str]:
-    """The lines of its log that hold a web address."""
+    """The lines of the workload's log that contain an https address."""
     try:
         text = b"".join(session.client.logs(identity)).decode(errors="replace")
-    except (Conflict, NotFound):  # it has not started
+    except (Conflict, NotFound):  # the workload has not started
         return []
     return [line.strip() for line in text.splitlines() if "https://" in line]
 
 
 def told(session: Session, program: str, port: int, token: str) -> None:
-    """Print where it is, and what opens it."""
+    """Print the URL, and the password if the URL does not contain it."""
     click.echo(url(program, port, token))
     if program == "code-server":
         session.note(f"Its password: {token}")
 
 
 def _fixed(session: Session, what: Served, asked: Sequence[str]) -> int | None:
-    """The port that was asked for, if nothing listens there; None: any."""
+    """The requested port; None for any. Raises UsageError, or Conflict if it is in use."""
     if not asked:
         return None
     if len(asked) > 1 or not asked[0].isdecimal() or not 0 < int(asked[0]) < 65_536:
@@ -144,7 +144,7 @@ def _fixed(session: Session, what: Served, asked: Sequence[str]) -> int | None:
 
 
 def is_free(port: int) -> bool:
-    """True if a program could listen there now."""
+    """True if a program could listen on 127.0.0.1:port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -157,7 +157,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """One of PORTS where nothing listens now."""
+    """A free port of PORTS. Raises PliantError."""
     for port in random.sample(PORTS, 1000):
         if is_free(port):
             return port
@@ -173,7 +173,7 @@ def _wait(
     *,
     now: bool,
 ) -> int | None:
-    """Until it answers; an exit code, or None if it ended because its port is taken."""
+    """Wait until the program answers; the exit code, or None if it ended because its port is taken."""
     name, identity = answer["name"], answer["workloadId"]
     later = f"`{session.program} url {name}` prints its URL once it runs."
     if now:

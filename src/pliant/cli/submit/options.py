@@ -1,4 +1,4 @@
-"""Options that become one field of a submission each: what is typed, what is sent. One line an option."""
+"""Options that each set one field of a submission: how they are typed and what is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def pairs(entries: Sequence[str], flag: str) -> list[Pair]:
-    """['K=V', ...] as the API takes variables, labels and annotations."""
+    """['K=V', ...] in the API's form of variables, labels and annotations. Raises UsageError."""
     return [{"name": name, "value": value} for name, value in (pair(entry, flag) for entry in entries)]
 
 
@@ -33,28 +33,28 @@ def seconds_or_never(text: str, flag: str) -> float | int:
 
 
 def amount(text: str, flag: str) -> str:
-    """Memory, as it was written, once it is known to be an amount."""
+    """The amount of memory as it was typed. Raises UsageError if it is not one."""
     memory(text, flag)
     return text.strip()
 
 
 def words(entries: Sequence[str], flag: str) -> list[str]:
-    """In the order to try; separated by commas or spaces, or the option repeated."""
+    """The names of a repeatable option, also separated by commas or spaces, in their order."""
     return [name for entry in entries for name in entry.replace(",", " ").split()]
 
 
 class Option(NamedTuple):
-    """An option, and the field of wire.submission.Spec that it sets."""
+    """An option and the field of wire.submission.Spec that it sets."""
 
     field: str
     flags: tuple[str, ...]
     metavar: str | None
     help: str
-    read: Callable[[Any, str], Any] = lambda given, flag: given  # what is sent; a UsageError if unreadable
+    read: Callable[[Any, str], Any] = lambda given, flag: given  # converts to what is sent; UsageError
     multiple: bool = False
     type: Any = None
     cls: type[click.Option] = click.Option
-    flag: bool = False  # it has no value: sent as true where it is given
+    flag: bool = False  # it takes no value and is sent as true
 
     def decorate(self, function: _Function) -> _Function:
         said: dict[str, Any] = {
@@ -108,7 +108,7 @@ COMMON = (
         seconds_or_never,
     ),
 )
-"""Those of both editions."""
+"""Options of both editions."""
 
 
 RUNS = (
@@ -127,11 +127,11 @@ RUNS = (
         type=click.IntRange(1),
     ),
 )
-"""Those of a training or workspace."""
+"""Options of a training or workspace."""
 
 
 def decorated(function: _Function, decorators: Sequence[Option | Callable[[Any], Any]]) -> _Function:
-    """The command with these options, in this order in its help."""
+    """Adds these options to the command; its help lists them in this order."""
     for one in reversed(decorators):
         function = one.decorate(function) if isinstance(one, Option) else one(function)
     return function
@@ -142,7 +142,7 @@ def runs(function: _Function) -> _Function:
 
 
 def read(options: Sequence[Option | Callable[[Any], Any]], given: Mapping[str, Any]) -> Spec:
-    """The fields that were set."""
+    """The fields that the given options set."""
     sent = {
         option.field: option.read(value, option.flags[0])
         for option in options

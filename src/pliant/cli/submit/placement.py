@@ -1,4 +1,4 @@
-"""Options of all submits about where work may run and how its tasks lie: several of them make one field."""
+"""Options of all submit commands about placement; several of them can set one field."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def options(function: _Function) -> _Function:
 
 
 def spec(given: Mapping[str, Any]) -> Spec:
-    """The fields that those options make; a UsageError for what cannot be read."""
+    """The fields that those options set. Raises UsageError."""
     made: dict[str, Any] = {}
     terms = [term for text in given["node_affinity"] for term in expressions(text, "--node-affinity")]
     if given["exclude_node"]:
@@ -98,7 +98,7 @@ def spec(given: Mapping[str, Any]) -> Spec:
 
 
 def expressions(text: str, flag: str) -> list[dict[str, Any]]:
-    """'gpu in (h100,a100),rack=r1,!old,memory>40' as the API has them."""
+    """'gpu in (h100,a100),rack=r1,!old,memory>40' in the form of the API. Raises UsageError."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
     return [_expression(part, text, flag) for part in parts]
 
@@ -126,7 +126,7 @@ def _preference(text: str) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, Any]:
-    """'operator=Exists,key=spot,effect=NoSchedule' as the API has it."""
+    """'operator=Exists,key=spot,effect=NoSchedule' in the form of the API. Raises UsageError."""
     fields: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")

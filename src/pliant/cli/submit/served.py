@@ -1,4 +1,4 @@
-"""What a session runs for a browser: programs of the submitter's shell, how each is started and known."""
+"""The web programs of the submitter's shell that a session runs: how to start and recognize each."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import click
 
 
 class Served(NamedTuple):
-    """One that `submit` has a flag for."""
+    """A kind of web program, with its flag of `submit`."""
 
     flag: str
     title: str
-    programs: tuple[str, ...]  # in the order in which they are looked for
-    cure: str  # where there is none of them
-    secret: str  # variable that holds what opens it; '' if nothing does
+    programs: tuple[str, ...]  # in the order of the search
+    cure: str  # the error if none is installed
+    secret: str  # variable that holds its token or password; '' if it has none
 
 
 JUPYTER = Served(
@@ -45,7 +45,7 @@ TENSORBOARD = Served(
 )
 ALL = (JUPYTER, VSCODE, TENSORBOARD)
 TUNNEL = "code"
-"""VS Code's own program: it listens nowhere, and prints where to log in and where it can be reached."""
+"""VS Code's own program: it listens on no port, and prints its login address and its address."""
 
 _PAGES = {"jupyter-lab": "lab", "jupyter-notebook": "tree"}
 _WITH_TOKEN = (
@@ -53,11 +53,11 @@ _WITH_TOKEN = (
     "exec openvscode-server --host 127.0.0.1 --port {port} "
     '--connection-token-file "$PLIANT_JOB_DIR/vscode-token" --default-folder "$PWD"'
 )
-"""A token is no argument of a program: everybody on the machine can read those."""
+"""The token is passed in a file: every user of the machine can read a program's arguments."""
 
 
 def asked(given: Mapping[str, Any]) -> Served | None:
-    """The one whose flag was given. Raises UsageError for two."""
+    """The kind whose flag was given; None if none was. Raises UsageError for two."""
     found = [it for it in ALL if given[it.flag]]
     if len(found) > 1:
         raise click.UsageError(f"--{found[0].flag} and --{found[1].flag} exclude each other.")
@@ -80,7 +80,7 @@ def command(program: str, port: int, given: Mapping[str, Any]) -> list[str]:
 
 
 def of_command(line: str) -> tuple[Served, str] | None:
-    """(what it is, its program) of a session that runs this command line."""
+    """(kind, program) of a session that runs this command line; None for other command lines."""
     try:
         words = re.split(r"\s+", " ".join(shlex.split(line)))
     except ValueError:
@@ -89,7 +89,7 @@ def of_command(line: str) -> tuple[Served, str] | None:
 
 
 def url(program: str, port: int, token: str) -> str:
-    """With what opens it, where that can be part of one."""
+    """The URL of the program, with the token if the program takes one in the URL."""
     base = f"http://127.0.0.1:{port}/"
     if program == "openvscode-server":
         return f"{base}?tkn={token}"
@@ -99,7 +99,7 @@ def url(program: str, port: int, token: str) -> str:
 
 
 def answers(program: str, port: int, token: str, argv: list[str]) -> bool:
-    """True if that program, and no other one, listens there and lets the token in."""
+    """True if this very program listens on the port and accepts the token."""
     import http.client
 
     path, headers = "/healthz", {}
@@ -115,7 +115,7 @@ def answers(program: str, port: int, token: str, argv: list[str]) -> bool:
         answer = connection.getresponse()
         if program == "tensorboard":
             return f"--logdir={json.loads(answer.read()).get('data_location')}" in argv
-        return answer.status in (200, 302)  # VS Code sets a cookie and sends the browser on
+        return answer.status in (200, 302)  # VS Code sets a cookie and redirects
     except (OSError, ValueError, AttributeError, http.client.HTTPException):
         return False
     finally:

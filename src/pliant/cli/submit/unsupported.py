@@ -1,4 +1,4 @@
-"""Options for containers and clusters: those without effect here, and those that are refused with a cure."""
+"""Options for containers and clusters: some have no effect here, the others are refused with advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VALUES = (
     "--capabilities",
     "--wait-for-submit",
 )
-"""Accepted; a note says that they have no effect."""
+"""Accepted with a note that they have no effect, as are _SWITCHES."""
 
 _REFUSED = {
     "--mig": "share a GPU with -g 0.5 or --gpu-memory AMOUNT",
@@ -61,7 +61,7 @@ _REFUSED = {
     "--environment-template": "give its options on the command line",
     "--compute": "use -g, --cpu-core-request and --cpu-memory-request",
 }
-"""Without them the job would not be what was asked for."""
+"""Refused, since the job would differ without them; with what to use instead."""
 
 
 def options(function: _Function) -> _Function:
@@ -93,7 +93,7 @@ def refuse(given: Mapping[str, Any]) -> None:
 
 
 def note(session: Session, given: Mapping[str, Any]) -> None:
-    """Tell which options have no effect."""
+    """Print which given options have no effect."""
     vain = [flag for flag in (*_SWITCHES, *_VALUES) if given[_name(flag)]]
     if vain:
         verb = "has" if len(vain) == 1 else "have"

@@ -1,4 +1,4 @@
-"""`submit` of the first edition."""
+"""The command `submit` of the first edition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ without it the words are its arguments. `--command WORD --args WORD` is the olde
 
 
 class SubmitCommand(GroupedCommand):
-    """Where `--` follows, --command says what the words after it are; elsewhere it takes a value."""
+    """With `--`, --command is a flag that makes the words after it the command; else it takes a value."""
 
     examples = (
         "train -g 1 -- python train.py",
@@ -43,7 +43,7 @@ class SubmitCommand(GroupedCommand):
 
 
 class RunCommand(JobCommand, SubmitCommand):
-    """The same for `run`, which returns the job's exit code: it always waits, and prints the job's output."""
+    """Like SubmitCommand, for `run`, which always waits and prints the job's output; hides those options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,7 +105,7 @@ OPTIONS = (
         whole_seconds,
     ),
 )
-"""Those that all jobs of the first edition have."""
+"""Options of all submit commands of the first edition."""
 
 
 def options(function: _Function) -> _Function:
@@ -146,7 +146,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
 
 
 def _own_notebook(what: served.Served, given: dict[str, Any]) -> tuple[str, ...]:
-    """Make what was given a session; what --port says."""
+    """Turn the options into those of a session and return the values of --port. Raises UsageError."""
     if given["inference"] or given["service_type"] or given["attach"]:
         raise click.UsageError(f"--{what.flag} excludes --inference, --service-type and --attach.")
     ports: tuple[str, ...] = given["ports"]
@@ -155,7 +155,7 @@ def _own_notebook(what: served.Served, given: dict[str, Any]) -> tuple[str, ...]
 
 
 def _notebook(given: dict[str, Any]) -> str:
-    """Make what was given a notebook; the token that opens it."""
+    """Turn the options into those of a notebook and return its token. Raises UsageError."""
     if given["inference"] or given["service_type"] or given["ports"]:
         raise click.UsageError("--jupyter excludes --inference, --service-type and --port.")
     token = secrets.token_hex(16)
@@ -170,7 +170,7 @@ def _notebook(given: dict[str, Any]) -> str:
 
 
 def finish(session: Session, kind: str, body: AnySubmission, given: dict[str, Any]) -> int | None:
-    """Submit it, and forward its ports if that was asked for."""
+    """Submit; with --service-type portforward then forward its ports. Returns the exit code."""
     if given["service_type"] != "portforward" or given["dry_run"]:
         return submission.finish(session, kind, body, given)
     if given["attach"]:
@@ -189,7 +189,7 @@ def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], b
 
 
 def request(session: Session, given: dict[str, Any], words: list[str] | None) -> tuple[AnySubmission, str]:
-    """The body to send and the kind of workload; a UsageError for options that exclude each other."""
+    """(body to send, kind of workload). Raises UsageError, such as for options that exclude each other."""
     body: Inference = {}
     if (name := submission.named(given["positional"], given["name"])) is not None:
         body["name"] = name
@@ -231,7 +231,7 @@ _SERVICES: dict[str, Literal["NodePort", "LoadBalancer", "ClusterIP"]] = {
 
 
 def _ports(given: dict[str, Any]) -> Spec:
-    """The ports, in the words of the second edition; an ingress is a page to open."""
+    """The fields for the ports, as in the second edition; ingress sets exposedUrls. Raises UsageError."""
     kind = given["service_type"]
     if not given["ports"]:
         if kind:
@@ -254,7 +254,7 @@ def _ports(given: dict[str, Any]) -> Spec:
 
 
 def _compute(given: Mapping[str, Any]) -> Compute:
-    """What one task asks for."""
+    """The resources that one task asks for. Raises UsageError."""
     gpu, memory = given["gpu"], given["gpu_memory"]
     compute: Compute = {}
     if gpu is not None and memory is not None:
@@ -275,7 +275,7 @@ def _compute(given: Mapping[str, Any]) -> Compute:
 
 
 def _command(given: dict[str, Any], words: list[str] | None) -> Spec:
-    """What runs, by the rules of the first edition."""
+    """Command and arguments, by the rules of the first edition. Raises UsageError."""
     if words is not None:
         if given["args"]:
             raise click.UsageError("--args and `--` exclude each other.")

@@ -1,4 +1,4 @@
-"""`training submit`, `workspace submit`, `workload submit --type`."""
+"""The commands `training submit`, `workspace submit` and `workload submit --type`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ OPTIONS = (
         type=click.Choice(["Always", "Never", "OnFailure"]),
     ),
 )
-"""Those that all kinds of workload have."""
+"""Options of all kinds of workload."""
 
 
 def options(function: _Function) -> _Function:
@@ -129,7 +129,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
 
 
 def request(session: Session, given: dict[str, Any], words: list[str] | None) -> Submission:
-    """The body to send; a UsageError for options that exclude each other."""
+    """The body to send. Raises UsageError, such as for options that exclude each other."""
     body: Submission = {}
     if (name := submission.named(given["positional"], given["name"])) is not None:
         body["name"] = name
@@ -150,7 +150,7 @@ def request(session: Session, given: dict[str, Any], words: list[str] | None) ->
 
 
 def compute_of(given: Mapping[str, Any]) -> Compute:
-    """What one task asks for."""
+    """The resources that one task asks for. Raises UsageError."""
     compute: dict[str, Any] = {}
     if (count := given["gpu_devices_request"]) is not None:
         devices = number(count, "-g", "1")
@@ -180,11 +180,11 @@ _SIZES: tuple[tuple[str, str, Callable[[str, str], float | str]], ...] = (
     ("cpuCoreRequest", "cpu_core_request", submission.cpu),
     ("cpuMemoryRequest", "cpu_memory_request", amount),
 )
-"""Fields of Compute, the options that set them, and how those are read."""
+"""(field of Compute, option that sets it, function that reads it)."""
 
 
 def _shared(given: Mapping[str, Any]) -> str | None:
-    """By what parts of GPUs are asked for, portion or memory, which follows from the options."""
+    """The type of a request for parts of GPUs, portion or memory; None for whole GPUs. Raises UsageError."""
     asked = {
         name: given[f"gpu_{name}_request"] or given[f"gpu_{name}_limit"] for name in ("portion", "memory")
     }

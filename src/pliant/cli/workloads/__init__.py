@@ -1,1 +1,1 @@
-"""What is done with workloads that exist: list, describe, logs, exec, suspend, why."""
+"""Commands for existing workloads: list, describe, wait, suspend, cancel, why."""

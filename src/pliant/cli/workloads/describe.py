@@ -1,4 +1,4 @@
-"""`describe job`, `describe node`, and `get`, the older word for the first."""
+"""`describe job`, `describe node`, and `get`, which lists objects or describes a job."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _KINDS = {
     **dict.fromkeys(("project", "projects", "ns", "namespace"), "project"),
     **dict.fromkeys(("department", "departments"), "department"),
 }
-"""What is described under the words of other tools."""
+"""The command of `describe` for the kinds of other tools."""
 
 
 class DescribeGroup(LazyGroup):
-    """`describe job NAME`, `describe node NAME`; also `describe NAME` of whichever has that name."""
+    """`describe job NAME`, `describe node NAME`; `describe NAME` finds the job or the node of that name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -142,7 +142,7 @@ def get(
     if namespace is not None:
         session.project = namespace.removeprefix("runai-")
     if len(names) == 1 and _LISTS.get(name) == "jobs" and session.output not in ("table", "wide", "name"):
-        show_job(session, names[0])  # one object, not a list of one
+        show_job(session, names[0])  # one object instead of a list of one
         return
     if name in _LISTS and selector is None:
         from pliant.cli.workloads.listing import show_list
@@ -158,7 +158,7 @@ def get(
         raise click.UsageError("-l is for `get pods`.")
     if watch:
         raise click.UsageError(f"-w is for jobs. Use `{session.program} get jobs -w`.")
-    from pliant.cli.habits import instead  # what kubectl lists is no name of a job
+    from pliant.cli.habits import instead  # a kind of kubectl is not a job's name
 
     if cure := instead(f"get {name.partition(',')[0]}", names):
         raise click.UsageError(cure)
@@ -205,7 +205,7 @@ def show_job(session: Session, name: str) -> None:
 
 
 def _folders(session: Session, identity: str) -> list[tuple[str, str]]:
-    """Of a job whose files are not this user's to see: none."""
+    """The labelled folders of a job; [] if this user may not see its files."""
     try:
         found: Mapping[str, Any] = session.client.folders(identity)
     except Unauthorized as error:
@@ -228,7 +228,7 @@ def command_line(item: WorkloadItem) -> str:
 
 
 def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]]:
-    """The first edition's labels in their order, then ours."""
+    """The labelled values: the first edition's in their order, then Pliant's."""
     status = [pod.get("status", "").lower() for pod in pods]
     wanted = item["requestedPods"]
     per_pod = item["podsRequestedResources"]["gpu"]
@@ -262,7 +262,7 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
 
 
 def _limits(item: WorkloadItem) -> list[tuple[str, str]]:
-    """Main memory and cores, if it asks for some, and whether anything holds it to them."""
+    """The requested main memory and cores, and whether they are enforced."""
     asked, held = item["podsRequestedResources"], item["limitsEnforced"]
     found = []
     memory = asked["cpuMemory"]["request"] if asked["cpuMemory"] else None
@@ -280,7 +280,7 @@ COUNTED = "counted, not enforced"
 
 
 def _elastic(item: WorkloadItem) -> str:
-    """Whether its size may change, and what that does to a program that runs."""
+    """Whether the job is elastic, and whether a resize restarts it."""
     if item["resize"] == "live":
         return "yes (resizes without a restart)"
     if item["resize"] == "restart" and item["runningPods"]:
@@ -289,7 +289,7 @@ def _elastic(item: WorkloadItem) -> str:
 
 
 def explained(item: WorkloadItem) -> list[tuple[str, str]]:
-    """How a fraction is held, why it is pending, what protects it, its place in the queue, if any."""
+    """The labelled values that exist: its end, GPU fraction, reason, protection and queue position."""
     labels = []
     if item["phase"] in ("Completed", "Failed") and item["phaseMessage"]:
         labels.append(("ENDED", item["phaseMessage"]))

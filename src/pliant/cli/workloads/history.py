@@ -1,4 +1,4 @@
-"""history: what was submitted, how long it waited and ran, what it used and how it ended."""
+"""history: lists submitted jobs with their waiting and running times, usage and outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADER = (
     "REASON",
 )
 MOST = 500
-"""As many as the server lists at once."""
+"""Most jobs that the server lists at once."""
 
 _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 
@@ -160,7 +160,7 @@ def status(outcome: Outcome) -> str:
 
 
 def reason(outcome: Outcome) -> str:
-    """Why it failed or was cancelled, in a few words; empty for what was not."""
+    """Why it failed or was cancelled, in a few words; else ""."""
     if outcome["outOfMemory"]:
         return "out of memory"
     return outcome["message"] if status(outcome) in ("Failed", "Cancelled") else ""
@@ -174,14 +174,14 @@ def _exit(outcome: Outcome) -> str:
 
 
 def _day(stamp: str) -> str:
-    """In the reader's own time: 22 Nov 06:00."""
+    """The local time: 22 Nov 06:00."""
     from datetime import datetime
 
     return datetime.fromtimestamp(moment(stamp)).astimezone().strftime("%d %b %H:%M")
 
 
 def _csv(entries: list[HistoryEntry]) -> str:
-    """One line an entry, its outcome's fields after its own; nothing without entries."""
+    """CSV with a line per entry and its outcome, or per attempt if attempts are listed; "" for none."""
     file = io.StringIO()
     flat: list[dict[str, object]] = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""How a job ended, in words and as an exit code; and the wait for that, over a server that restarts."""
+"""How a job ended, in words; and requests that wait while the server restarts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds for which a lost server is awaited."""
+"""Seconds to wait for a lost server."""
 
 POLL = 0.2
-"""Seconds between two questions at first; each wait is a tenth longer than the one before."""
+"""First interval between two requests, in seconds; `wait` lengthens it by a tenth each time."""
 POLL_MOST = 1.0
 
 
@@ -35,7 +35,7 @@ def ending(outcome: Outcome) -> str:
 
 
 def cause(outcome: Outcome) -> str:
-    """Of a failure, in a few words."""
+    """The cause of a failure, in a few words."""
     if outcome["outOfMemory"]:
         return "out of memory"
     if outcome["signal"] is not None:
@@ -51,7 +51,7 @@ def signal_name(number: int) -> str:
 
 
 def summary(name: str, outcome: Outcome) -> str:
-    """One sentence: how it ended, how long it ran, what it used."""
+    """One sentence: how the job ended, how long it ran and its GPU-hours."""
     ran = show_duration(outcome["runningSeconds"])
     used = f" ({outcome['gpuHours']:.2f} GPU-hours)" if outcome["gpuHours"] else ""
     end = ending(outcome)
@@ -61,7 +61,7 @@ def summary(name: str, outcome: Outcome) -> str:
 
 
 def patiently(ask: Callable[[], T], *, lost: Callable[[], None] = lambda: None) -> T:
-    """The answer, also of a server that is away for a while: `lost` is called once when it is missed."""
+    """Call `ask`; at the first Unreachable call `lost` and retry for PATIENCE seconds. Raises Unreachable."""
     until: float | None = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`get pods`: the tasks of workloads in the columns of kubectl."""
+"""`get pods`: lists the tasks of workloads in the columns of kubectl."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def get_pods(
     everywhere: bool = False,
     namespace: str | None = None,
 ) -> None:
-    """Print the pods of a project, or those of these names: pods or workloads. Raises NotFound.
+    """Print the pods of a project; with `names`, only these pods and the pods of these workloads.
 
-    `namespace` is what the project was called.
+    `namespace` is the typed name of the project. Raises NotFound for a name without pods.
     """
     chosen = _selected(selector or "")
     project = None if everywhere else session.current_project
@@ -42,7 +42,7 @@ def get_pods(
         for item in workloads
         if chosen(item.get("labels") or {})
         for pod in session.client.pods(item["id"])
-        if not (item["phase"] in _FINAL and pod["status"] == "Stopped")  # Kubernetes would have deleted it
+        if not (item["phase"] in _FINAL and pod["status"] == "Stopped")  # Kubernetes deletes such pods
         and (not names or {str(pod["name"]), item["name"]} & {*names})
     ]
     if missing := [name for name in names if not any(name in (it["name"], it["workload"]) for it in found)]:
@@ -73,7 +73,7 @@ def get_pods(
 
 
 def _seen(pod: PodItem, item: WorkloadItem) -> dict[str, Any]:
-    """What kubectl would show of it. A worker of ElasticDL is a new pod whenever it is started again."""
+    """The values that kubectl would show. A restarted worker of ElasticDL is a new pod without restarts."""
     status = pod["status"]
     new = item.get("distributedFramework") == "ElasticDL"
     waits = status == "Pending"
@@ -86,7 +86,7 @@ def _seen(pod: PodItem, item: WorkloadItem) -> dict[str, Any]:
 
 
 def _selected(selector: str) -> Callable[[Mapping[str, str]], bool]:
-    """A test of labels: `a=b,c!=d,e,!f`. Raises UsageError."""
+    """The test of labels for a selector: `a=b,c!=d,e,!f`. Raises UsageError."""
     tests: list[Callable[[Mapping[str, str]], bool]] = []
     for part in (piece.strip() for piece in selector.split(",")) if selector else ():
         tests.append(_term(part, selector))

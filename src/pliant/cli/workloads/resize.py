@@ -1,4 +1,4 @@
-"""resize: other cores and memory for a job while it runs."""
+"""resize: changes the cores and memory of a running job."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""run: submit a job, show what it prints, return its exit code."""
+"""run: submits a job, prints its output and returns its exit code."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pliant.cli.workloads.outcomes import summary
 from pliant.client.errors import BadRequest, PliantError
 
 TWICE_WITHIN = 2.0
-"""Seconds between two Ctrl-C that cancel the job."""
+"""A second Ctrl-C within this many seconds cancels the job."""
 
 TELLING = 20.0
-"""Seconds for which a third Ctrl-C waits until the server knows of the second."""
+"""Most seconds that a third Ctrl-C waits until the server has answered the cancellation."""
 
 
 NOT_STARTABLE = {"command-not-found": 127, "not-executable": 126}
-"""Exit codes, as of a shell, for the server's reasons to refuse a command."""
+"""Exit codes, like a shell's, by the server's reason for refusing a command."""
 
 
 @click.command("run", cls=RunCommand, short_help="Run a job and wait for it; return its exit code.")
@@ -67,7 +67,7 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
 
 
 def wait_for(session: Session, workload_id: str, name: str, *, stdin: bool = False, tty: bool = False) -> int:
-    """Follow a job that this terminal owns: its keys and signals are about the job."""
+    """Follow a job to its end and return its exit code; keys and signals of this terminal act on the job."""
     if sys.stdin.isatty():
         how = f"Ctrl-C twice within {TWICE_WITHIN:g}s cancels {name}"
         if tty:
@@ -88,9 +88,9 @@ def wait_for(session: Session, workload_id: str, name: str, *, stdin: bool = Fal
 
 
 class Keys:
-    """What Ctrl-C, Ctrl-\\ and the end of the terminal do while a job is followed.
+    """Handles Ctrl-C, Ctrl-\\ and the end of the terminal while a job is followed.
 
-    Each says something, asks the server for a cancellation in a thread of its own, or ends this process.
+    Each prints a line, requests a cancellation in a separate thread, or ends this process.
     """
 
     def __init__(self, session: Session, workload_id: str, name: str) -> None:
@@ -101,7 +101,7 @@ class Keys:
         self._began = time.monotonic()
         self._pressed = -TWICE_WITHIN  # monotonic seconds of the last Ctrl-C
         self._cancelling = False
-        self._told = threading.Event()  # the server has answered the request to cancel
+        self._told = threading.Event()  # set once the server has answered the cancellation
         self._heard = heard(
             {
                 signal.SIGINT: self._interrupted,
@@ -110,7 +110,7 @@ class Keys:
                 signal.SIGHUP: self._detached,
             }
         )
-        self.restore: Callable[[], None] = lambda: None  # puts the terminal back before this process ends
+        self.restore: Callable[[], None] = lambda: None  # restores the terminal before this process ends
 
     def __enter__(self) -> Keys:
         self._heard.__enter__()
@@ -159,12 +159,12 @@ class Keys:
     def _leave(self, said: str) -> None:
         self.restore()
         _say(said)
-        os._exit(INTERRUPTED)  # what the job printed is flushed piece by piece
+        os._exit(INTERRUPTED)  # the job's output is flushed after every piece
 
 
 def _say(text: str) -> None:
-    """Past the buffers that the main thread may be using."""
+    """Write to standard error without the buffers, which the main thread may be using."""
     try:
         os.write(2, f"{text}\n".encode())
     except OSError:
-        return  # the terminal is gone; the job goes on
+        return  # the terminal is gone; the job keeps running

@@ -1,4 +1,4 @@
-"""share: who besides its owner may read the log and the files of a job."""
+"""share: shows and sets who besides its owner may read the log and files of a job."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""top node, top job: how much of what there is, is taken, and what jobs use of it."""
+"""top node, top job: the allocation of nodes, and the present use of jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFRESH = 2.0
 
 @click.pass_context
 def _both(ctx: click.Context) -> None:
-    """Without a command: nodes, then jobs."""
+    """Show nodes, then jobs, if no command is given."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(node)
         click.echo()
@@ -133,7 +133,7 @@ def _jobs(session: Session, names: Sequence[str], everywhere: bool, sort: str | 
     items = workload_tables.ordered(found)
     if not items and project is not None:
         session.check_project()
-    if session.program == "runai":  # as the first edition: also what has ended
+    if session.program == "runai":  # as in the first edition, with ended jobs too
         show(session, items, lambda: fit_table(session, _OLDER, [_allocated(item) for item in items], _JOBS))
         return
     items = [item for item in items if names or item["phase"] not in ("Completed", "Failed")]
@@ -191,7 +191,7 @@ def _used(item: WorkloadItem, load: WorkloadLoad) -> list[str]:
 
 
 def _of(used_now: int | None, requested: str | None) -> str:
-    """`6.2/16Gi`, `610Mi/16Gi`; `-` where it is not measured."""
+    """Used/requested: `6.2/16Gi`, `610Mi/16Gi`; `-` if not measured."""
     if used_now is None:
         return "-"
     text = show_bytes(used_now)
@@ -202,7 +202,7 @@ def _of(used_now: int | None, requested: str | None) -> str:
 
 
 def _allocated(item: WorkloadItem) -> list[str]:
-    """As the first edition has it: what was given, and of GPU memory what is used."""
+    """A row of the first edition's table: allocated resources, and used GPU memory."""
     has = item["allocatedResources"]
     return [
         item["name"],

@@ -1,4 +1,4 @@
-"""restore-files: what deleted jobs left in their folders."""
+"""restore-files: lists and restores the kept folders of deleted jobs."""
 
 from __future__ import annotations
 

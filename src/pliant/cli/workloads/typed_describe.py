@@ -1,4 +1,4 @@
-"""`training describe` and its kin: the second edition's sections."""
+"""`training describe` and the other typed ones: the sections of the second edition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pliant.cli.workloads.describe import command_line, events_table, explained,
 
 PODS = 10
 EVENTS = 50
-"""As many as the sections show; -o json has all."""
+"""Most pods and events in the sections; -o json has all."""
 
 
 @click.command("describe", cls=Command, short_help="Show a workload in detail.")

@@ -1,4 +1,4 @@
-"""url: where a running job can be reached; of a notebook with the token that opens it."""
+"""url: prints the URLs of a running job, for a notebook with its token."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def url_command(session: Session, name: str) -> None:
 
 
 def _token(session: Session, workload_id: str, variable: str) -> str:
-    """What opens it: a variable of the job, which only its owner can read."""
+    """The token or password, read from a variable of the job, which only its owner can read."""
     if not variable:
         return ""
     running = session.client.exec(workload_id, ["sh", "-c", f'printf %s "${variable}"'])

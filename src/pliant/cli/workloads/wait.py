@@ -1,4 +1,4 @@
-"""wait: until jobs have ended, or are in another state."""
+"""wait: waits until jobs have ended or reached another state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STATES = ("finished", "succeeded", "running", "deleted")
 _CONDITIONS = {"complete": "succeeded", "failed": "finished", "ready": "running", "delete": "deleted"}
-"""kubectl's words for them."""
+"""kubectl's words for the states."""
 
 _RUNNING = ("Running", "Degraded", "Updating")
 
@@ -60,7 +60,7 @@ def awaited(
     deadline: float | None = None,
     first: bool = False,
 ) -> tuple[list[str], int]:
-    """Wait for jobs (id by name) and tell of each; (names of those still waited for, highest exit code)."""
+    """Wait for jobs (id by name) and print each end; (names of unfinished jobs, highest exit code)."""
     waiting, worst, pause = dict(jobs), 0, POLL
     while True:
         for name, identity in list(waiting.items()):
@@ -89,7 +89,7 @@ def _state(text: str) -> str:
 
 
 def _outcome(session: Session, identity: str) -> Outcome | None:
-    """None once even the record of it is gone."""
+    """The outcome of the job; None if no record of it is left."""
     try:
         return patiently(lambda: session.client.outcome(identity))
     except NotFound:
@@ -97,7 +97,7 @@ def _outcome(session: Session, identity: str) -> Outcome | None:
 
 
 def _over(outcome: Outcome, wanted: str) -> bool:
-    """True if the state is reached or out of reach."""
+    """True if the job is in the state or can no longer reach it."""
     if wanted == "deleted":
         return outcome["gone"]
     if wanted == "running" and outcome["phase"] in _RUNNING:
@@ -106,7 +106,7 @@ def _over(outcome: Outcome, wanted: str) -> bool:
 
 
 def _tell(name: str, outcome: Outcome | None, wanted: str) -> int:
-    """Print the line about one job; its part of the exit code."""
+    """Print the line about one job; returns its part of the exit code."""
     if outcome is None:
         click.echo(f"{name} was deleted")
         return 0 if wanted == "deleted" else DELETED

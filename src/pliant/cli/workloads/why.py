@@ -1,4 +1,4 @@
-"""why, queue: what a job waits for, what is before it, what would let it start, what happened to it."""
+"""why, queue: why a job is pending, the jobs ahead of it, what would let it start, and its history."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
 
 
 FEW = 5
-"""How many of the jobs ahead are named; the others are counted."""
+"""Most jobs ahead that are named; the others are counted."""
 
 
 def _ahead(position: int, answer: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ def _unblock(answer: Mapping[str, Any], program: str, job: str) -> None:
 
 
 def commands(step: Mapping[str, Any], job: str) -> list[str]:
-    """What to type for one step of a remedy; nothing where no command does it, or its names are hidden."""
+    """The commands for one step of a remedy; [] if no command does it or its names are hidden."""
     match step["kind"]:
         case "quota" | "fair-share" | "limit" if step["resource"] == "gpu" and step["where"] == "default":
             flag = "--limit" if step["kind"] == "limit" else "--quota"
@@ -118,7 +118,7 @@ _BASIS = {
     "past": "from the runtimes of similar jobs",
     "wait": "after the time to wait",
 }
-"""What an estimate is made of, in words."""
+"""The basis of an estimated start, in words."""
 
 
 def _all(session: Session, *, remedies: bool = False) -> None:
@@ -170,14 +170,14 @@ _QUEUE = Columns(
 
 
 def _remedy(entry: Mapping[str, Any]) -> str:
-    """A change that would let it start, or the job before it that waits for the same."""
+    """A change that would let it start, or the pending job ahead that waits for the same."""
     if entry.get("remedy"):
         return str(entry["remedy"]["text"])
     return f"after {entry['like']}" if entry.get("like") else ""
 
 
 def _until(reason: Any) -> str:
-    """The time until which the reason holds at most, if it has one."""
+    """The latest time until which the reason holds; "" if it has none."""
     until = (reason.get("numbers") or {}).get("until") if isinstance(reason, Mapping) else None
     return show_moment(until / 1000) if until else ""
 

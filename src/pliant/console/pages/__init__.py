@@ -1,1 +1,1 @@
-"""One module for each page; what several of them show stands in `console` itself."""
+"""One module for each page; the parts that several pages share are in `console` itself."""

@@ -1,4 +1,4 @@
-"""What workloads are made of, kept under names: environments, compute resources and templates."""
+"""The saved parts of workloads: environments, compute resources and templates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from pliant.console.tables import Column, Table
 from pliant.console.texts import clock
 
 Made = Callable[[dict[str, Any]], dict[str, Any]]
-"""From the values of a form to what is kept."""
+"""The values of a form -> the spec to save."""
 
 
 RUNS = ("image", "command", "args")
-"""What the form of an environment sets."""
+"""The spec fields that the form of an environment sets."""
 
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,14 +27,14 @@ def template_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def runs(sheet: Sheet, needed: bool, now: Mapping[str, Any]) -> None:
-    """The fields of an environment, with what is kept now."""
+    """Add the fields of an environment to the sheet, with the saved values `now`."""
     sheet.text("image", "Image URL", now.get("image") or "", needed=needed)
     sheet.text("command", "Command (optional)", now.get("command") or "")
     sheet.text("args", "Arguments (optional)", now.get("args") or "")
 
 
 def without(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """What a form does not set: it stays."""
+    """The spec without the fields of a form: they stay as they are."""
     return {key: value for key, value in spec.items() if key not in names}
 
 
@@ -42,9 +42,9 @@ class Assets:
     """The table of one kind; `label` is its name in the singular."""
 
     def __init__(self, frame: Frame, label: str, paths: Mapping[str, str]) -> None:
-        """`paths`: kind of workload (empty: all) -> where the API keeps them."""
+        """`paths`: kind of workload (empty: all) -> path in the API."""
         self.frame, self.label, self.paths = frame, label, paths
-        self.kept: dict[str, dict[str, Any]] = {}  # id -> what the API keeps of those that are shown
+        self.kept: dict[str, dict[str, Any]] = {}  # id -> spec, of those that are shown
 
     async def draw(self) -> None:
         await self.frame.rights.learn(self.frame.calls, "assets:write")

@@ -1,4 +1,4 @@
-"""Who changed what, from where, and how it went: the audit log with filters and export."""
+"""The audit log with filters and export: who changed what, from where, with which result."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

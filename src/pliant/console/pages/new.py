@@ -1,7 +1,7 @@
-"""A new workload in two steps: what it is called and whose it is; what it runs and what it asks for.
+"""Creates a workload in two steps: first its name and project, then what it runs and requests.
 
-The second step has two forms: Original, of kept environments and compute resources, and Flexible, where all
-is typed.
+The second step has two forms: Original, with saved environments and compute resources, and Flexible, where
+everything is typed.
 """
 
 from typing import Any
@@ -30,11 +30,11 @@ SHIPPED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "cpu-only": ("No GPU", {"gpuDevicesRequest": 0}),
 }
-"""Compute resources that are there without being made: name -> (line about it, what it asks for)."""
+"""Built-in compute resources: name -> (line about it, spec)."""
 
 COPY = "as before"
 RUNS = ("image", "command", "args", "commandArgv", "argsArgv", "environmentVariables", "workingDir")
-"""Fields of a spec that an environment decides."""
+"""The spec fields that an environment sets."""
 
 
 class Wizard:
@@ -106,7 +106,7 @@ class Wizard:
         return ui.select(dict(options), label=label, value=value).props("outlined dense options-dense")
 
     async def _nothing(self) -> None:
-        """A template is looked at when the second step is drawn."""
+        """Does nothing: the second step reads the chosen template."""
 
     async def _continue(self) -> None:
         self.name.error = None
@@ -216,7 +216,7 @@ class Wizard:
                 self.none.visible = not options
 
     def _body(self) -> dict[str, Any]:
-        """The submission as it stands now."""
+        """The submission by the current fields."""
         spec = dict(self.copied.get("spec") or {})
         assets: dict[str, str] = {}
         if self.distributed:
@@ -243,7 +243,7 @@ class Wizard:
         return {**body, "templateId": self.template.value} if self.template.value else body
 
     async def _judge(self) -> None:
-        """Asks the scheduler, and shows what it would do."""
+        """Show what the scheduler would do, by a dry run."""
         self.verdict.clear()
         with self.verdict:
             if self._wrong():
@@ -262,7 +262,7 @@ class Wizard:
             self._show(answer.json())
 
     def _missing(self) -> str:
-        """What has to be said before it can start; empty: nothing."""
+        """What the reader still has to enter, as a sentence; "" if nothing."""
         if self.form.value == FLEXIBLE:
             return "Enter an image URL or a command." if self.flexible.blank else ""
         if self.environment.value and self.compute.value:
@@ -270,7 +270,7 @@ class Wizard:
         return "Choose an environment and a compute resource."
 
     def _wrong(self) -> bool:
-        """True if something cannot be meant, which is then said at its field."""
+        """True if a field is invalid; it then shows the error."""
         workers = ""
         if self.distributed:
             workers = number_problem(self.workers.value or 0, 1)
@@ -314,10 +314,10 @@ class Wizard:
             return
         ui.navigate.to("/workloads")
 
-    # -- what is kept -------------------------------------------------------------------------------
+    # -- saved assets -------------------------------------------------------------------------------
 
     def _scopes(self) -> dict[str, str]:
-        """Where the reader may keep something."""
+        """The scopes in which the reader may save assets: `kind:id` -> name."""
         reach, found = self.frame.rights.where("assets:write"), dict[str, str]()
         if reach.covers():
             found["tenant:"] = "Everybody"
@@ -359,7 +359,7 @@ class Wizard:
         await self._chosen(await sheet.asked(), self.compute)
 
     async def _chosen(self, made: Any, tiles: Tiles) -> None:
-        """What was made is chosen at once."""
+        """Choose the asset that was just created."""
         if made is not None:
             await self._offer()
             await tiles.choose(made["meta"]["id"])

@@ -1,4 +1,4 @@
-"""Machines: every node and GPU, who uses it and how much of its memory; draining with a preview."""
+"""Nodes and their GPUs: who uses them and how much of their memory; draining with a preview."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BECOMES = {
     "waits": "runs to its end where it is",
     "stops": "is stopped",
 }
-"""Of a workload on a node that is drained."""
+"""What becomes of a workload on a node that is drained."""
 
 
 class Machines:
@@ -108,7 +108,7 @@ class Machines:
         await self.frame.attempt(lambda: send("POST", f"/api/v1/nodes/{name}/{verb}"), f"{name}: {verb}ed.")
 
     async def _drain(self, name: str) -> None:
-        """Shows what would happen, then does it."""
+        """Show what would happen, and drain the node if the reader confirms."""
         send, path = self.frame.calls.send, f"/api/v1/nodes/{name}/drain"
 
         async def preview() -> None:
@@ -141,7 +141,7 @@ def _searched_in(node: dict[str, Any]) -> str:
 
 
 def _show_gpu(gpu: dict[str, Any], shares: list[dict[str, Any]]) -> None:
-    """Its parts to scale, who has them, and the memory that they use of what they may."""
+    """Show a GPU's parts to scale, the workloads on them, and the memory that each uses of its limit."""
     share = min(100, round(100 * gpu["allocated"]))
     with tag("div").classes("tile").props(f'role=group aria-label="GPU {gpu["index"]}"'):
         words("strong", f"GPU {gpu['index']}")

@@ -1,4 +1,4 @@
-"""Who is told what becomes of jobs, and the server by which mail is sent."""
+"""Notifications about jobs, and the mail server."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Notifications:
 
     @property
     def administers(self) -> bool:
-        """True for anyone who sets the tenant's settings."""
+        """True if the reader may change the tenant's settings."""
         return self.frame.rights.where("settings:update").covers()
 
     async def draw(self) -> None:

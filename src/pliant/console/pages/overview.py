@@ -1,4 +1,4 @@
-"""What there is, what is free, why anything waits, what was taken from whom, and how it was before."""
+"""The overview: GPUs and nodes, the queue with its reasons, GPUs by hour, and what was taken today."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ LONGEST = 50
 """Entries of the queue that are shown; the rest is counted."""
 
 FORETOLD = 5
-"""Entries of the queue whose starts are estimated, from its head."""
+"""Entries at the head of the queue whose starts are estimated."""
 
 TAKEN = ("Shrunk", "Preempted", "Reclaimed", "Moved")
 """Kinds of events by which the scheduler took something."""
@@ -158,14 +158,14 @@ class Overview:
 
 
 def expected(start: dict[str, Any] | None) -> str:
-    """When it will start, as far as that is known."""
+    """The expected start as a sentence; "" if it is not known."""
     if start is None or not start["earliest"]:
         return ""
     return f" Expected to start between {clock(start['earliest'])} and {clock(start['latest'])}."
 
 
 def by_project(hours: Sequence[Any], part: str = "received") -> tuple[list[str], dict[str, list[float]]]:
-    """Of each project, the GPUs that it had on average in each hour in which a server ran."""
+    """(hours, project -> mean GPUs in each), over the part of each hour in which a server ran."""
     names = sorted({it["project"] for one in hours for it in one["projects"] if it[part]})
     found: dict[str, list[float]] = {name: [] for name in names}
     for one in hours:

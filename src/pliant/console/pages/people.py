@@ -15,14 +15,14 @@ KINDS = {
     "unix": "Account of the server",
     "group": "Group",
 }
-"""Of subjects."""
+"""Kind of a subject -> its label."""
 
 
 class Accounts:
-    """Users, or service accounts: both are made, switched off, and get rules."""
+    """The table of users or of service accounts: creates, disables and deletes them."""
 
     def __init__(self, frame: Frame, label: str, path: str, name: str) -> None:
-        """`name`: where the API says the list, and what their name is called there."""
+        """`name`: LIST.FIELD, the API's list of the accounts and its field with their name."""
         self.frame, self.label, self.path = frame, label, path
         self.list, _, self.key = name.partition(".")
         self.writes = frame.may("users:write" if label == "user" else "applications:write")
@@ -136,7 +136,7 @@ class Accounts:
 
 
 async def roles_of(frame: Frame) -> dict[str, str]:
-    """Id -> name; nothing for somebody who may write no rules."""
+    """Role id -> name; {} if the reader may not read roles or write access rules."""
     if not (frame.may("roles:read") and frame.may("access-rules:write")):
         return {}
     told = await frame.calls.get("/api/v2/authorization/roles")
@@ -144,7 +144,7 @@ async def roles_of(frame: Frame) -> dict[str, str]:
 
 
 async def scopes_of(frame: Frame) -> dict[str, str]:
-    """Where the reader may write rules: `kind:id` -> its name."""
+    """The scopes in which the reader may write rules: `kind:id` -> name."""
     await frame.rights.learn(frame.calls, "access-rules:write")
     reach = frame.rights.where("access-rules:write")
     found = {"tenant:": "Everywhere"} if reach.covers() else {}
@@ -258,7 +258,7 @@ async def access_rules(frame: Frame, scope: str = "") -> None:
 
 @page("/roles", "Roles", "roles:read")
 async def roles(frame: Frame) -> None:
-    """A grid: a line for each thing, a column for each role."""
+    """A grid with a row for each thing and a column for each role."""
 
     async def read() -> None:
         told = (await frame.calls.get("/api/v2/authorization/roles"))["roles"]

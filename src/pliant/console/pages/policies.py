@@ -24,7 +24,7 @@ EXAMPLE = {
 
 
 NAMED = {"rules": "policy", "defaults": "policy", "imposedAssets": "policy", "meta": "scope"}
-"""What the API calls a field -> its key in the form."""
+"""The API's name of a field -> its key in the form."""
 
 
 class Policies:
@@ -141,7 +141,7 @@ class Policies:
         return (await self.frame.calls.send("PUT", path, body_of(values))).json()
 
     async def _preview(self, values: dict[str, Any]) -> None:
-        """Which of today's workloads it would have refused."""
+        """Show which of today's workloads the policy would have refused."""
         try:
             path = f"/api/v2/policy/{values['kind']}/preview"
             answer = (await self.frame.calls.send("POST", path, body_of(values))).json()
@@ -163,7 +163,7 @@ def scope_of(meta: dict[str, Any]) -> str:
 
 
 def body_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Raises Refusal for what is no JSON."""
+    """The body of the request. Raises Refusal if the policy is not JSON."""
     try:
         policy = json.loads(values["policy"] or "{}")
     except ValueError as error:

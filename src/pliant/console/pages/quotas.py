@@ -1,4 +1,4 @@
-"""A sheet that edits the quotas of all projects in one node pool, with what comes of it, and one save."""
+"""A sheet that edits the quotas of all projects in one node pool, with a preview and one save."""
 
 import re
 from functools import partial
@@ -28,7 +28,7 @@ class QuotaSheet:
         self.items: list[dict[str, Any]] = []
         self.etags: dict[str, str] = {}
         self.inputs: dict[tuple[str, str], ui.number] = {}
-        self.notes: dict[str, TextElement] = {}  # project -> what the server refused of its row
+        self.notes: dict[str, TextElement] = {}  # project -> the server's error about its row
         self.changed: dict[str, dict[str, Any]] = {}  # project -> field -> value
 
     async def load(self) -> None:
@@ -111,7 +111,7 @@ class QuotaSheet:
         self._show_sum()
 
     def _quotas(self) -> list[tuple[str, float]]:
-        """Of each project as it would be."""
+        """(project, its quota by the current fields), of each project."""
         found = []
         for it in self.items:
             value = self.changed.get(it["id"], {}).get("deserved", self._gpu(it)["deserved"])
@@ -140,7 +140,7 @@ class QuotaSheet:
                     words("span", f"{name} {amount:g}")
 
     def _body(self) -> dict[str, Any] | None:
-        """None: a field is wrong, which is said there."""
+        """The body of the request; None if a field is invalid, which then shows the error."""
         for note in self.notes.values():
             note.visible = False
         for (identity, key), field in self.inputs.items():
@@ -159,7 +159,7 @@ class QuotaSheet:
         return {"entries": entries}
 
     async def _preview(self) -> None:
-        """What would become of each workload."""
+        """Show what the new quotas would change for each workload, by a dry run."""
         body = self._body()
         self.told.clear()
         if not body or not body["entries"]:
@@ -193,7 +193,7 @@ class QuotaSheet:
         self.frame.client.open("/projects")
 
     def _tell(self, error: Refusal) -> None:
-        """Says at the row and its field what the server refused: another user may have changed it."""
+        """Show the server's errors at their rows and fields: another user may have changed a quota."""
         rows = list(self.changed)
         for path, message in error.fields.items():
             if (found := re.match(r"entries\[(\d+)\]", path)) is None:

@@ -22,7 +22,7 @@ FOREVER = 2**62
 
 
 def milliseconds(moment: str) -> int:
-    """Since the epoch."""
+    """Ms since the epoch of an ISO 8601 time."""
     return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
@@ -76,12 +76,12 @@ class Replay:
         await self._go(last)
 
     def _move(self, by: int) -> None:
-        """Each press counts, also while the last one is still drawn."""
+        """Move by this many decisions. Each press counts, also while the previous one is still drawn."""
         self.at = min(len(self.events) - 1, max(0, self.at + by))
         background_tasks.create(self._go(self.at), name="replay")
 
     async def _go(self, at: int) -> None:
-        """To the decision at that place."""
+        """Show the decision at that index."""
         self.at = at
         self.slider.props["value"] = at
         event = self.events[at]
@@ -96,7 +96,7 @@ class Replay:
         await self.frame.look(lambda: self._draw_world(event["createdAt"], next(later, "")))
 
     async def _draw_world(self, moment: str, later: str) -> None:
-        """What came of it: as it was just before the next decision."""
+        """Draw the world after the decision: as it was just before the next one."""
         at = milliseconds(moment)
         began = self.held["began"]
         world = World()
@@ -104,7 +104,7 @@ class Replay:
             answer = await self.frame.calls.send("GET", "/api/v1/replay/record", query=[("at", at)])
             world = world_at(answer.body, milliseconds(later) - 1 if later else FOREVER)
         if self.events[self.at]["createdAt"] != moment:
-            return  # the reader is elsewhere by now
+            return  # the reader has moved on meanwhile
         self.picture.clear()
         with self.picture:
             if not world.nodes:

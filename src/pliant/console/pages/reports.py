@@ -13,7 +13,7 @@ from pliant.console.texts import duration
 
 PERIODS = {12: "the last 12 hours", 24: "the last day", 168: "the last week", 744: "the last 31 days"}
 MOST = 500
-"""Workloads whose waiting times are looked at: the newest."""
+"""The most workloads whose waiting times are shown: the newest."""
 
 
 class Reports:

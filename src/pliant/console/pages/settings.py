@@ -56,7 +56,7 @@ class General:
         self.table.show(rows)
 
     async def read_server(self) -> None:
-        """It changes with a restart only."""
+        """Show the server's facts once: they change only with a restart."""
         it = await self.frame.calls.get("/api/v1/server")
         facts = [("Version", it["version"]), ("Started", clock(it["started"])), ("Role", it["role"])]
         with self.server:
@@ -99,7 +99,7 @@ class Own:
         who = await calls.get("/api/v1/whoami")
         rules = (await calls.get("/api/v1/authorization/me/access-rules"))["accessRules"]
         with heading("Your settings"):
-            if who["subject"].startswith("user:"):  # others have none
+            if who["subject"].startswith("user:"):  # others have no password
                 button("Change password", self._password)
             button("+ New access key", self._create, "primary")
         with card("You"), tag("dl").classes("facts"):

@@ -1,4 +1,4 @@
-"""Projects and departments: who owns quota, what it is, what is used of it, and which rules hold there."""
+"""Projects and departments: their quotas, what is used of them, and their rules."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,7 +10,7 @@ from pliant.console.tables import Column, Table
 from pliant.console.texts import clock, counted_gpus
 
 PARTS = ("deserved", "limit", "overQuotaWeight")
-"""Of a quota, as the API calls them."""
+"""The parts of a quota, by their API names."""
 
 RULES = {
     "trainingJobTimeLimitSeconds": "Trainings end after",
@@ -22,7 +22,7 @@ RULES = {
 
 
 def row_of(item: Mapping[str, Any], actions: str) -> dict[str, Any]:
-    """`within` and `over`: percent of the bar's width; the bar is as long as the quota or what is used."""
+    """`within` and `over`: percent of the bar's width, which is the larger of quota and use."""
     quota = sum(it["gpu"]["deserved"] or 0 for it in item["resources"])
     use = item["status"]["quotaStatus"]
     used, asked, over = use["allocated"]["gpu"], use["requested"]["gpu"], item["overQuotaGpus"]
@@ -89,7 +89,7 @@ class Units:
         self.table.show([row_of(it, ",".join(self._possible(it))) for it in items])
 
     def _possible(self, item: Mapping[str, Any]) -> list[str]:
-        """What the reader may do with it."""
+        """The labels of the actions that the reader may do."""
         rights = self.frame.rights
         place = (item["parentId"], item["id"]) if self.what == "project" else (item["id"], "")
         found = []
@@ -138,7 +138,7 @@ class Units:
             await self.frame.look(self.refresh)
 
     async def _edit(self, identity: str) -> None:
-        """Quotas in each node pool; saved only if nothing has changed since they were read."""
+        """Edit the quotas in each node pool; the server refuses if they have changed since they were read."""
         read = await self.frame.calls.send("GET", f"{self.path}/{identity}")
         item = read.json()
         ranks = [it["name"] for it in (await self.frame.calls.get("/api/v1/org-unit/ranks"))["ranks"]]
@@ -160,7 +160,7 @@ class Units:
             headers = {"If-Match": read.headers["etag"]}
             return await self.frame.calls.send("PATCH", f"{self.path}/{item['id']}", change, headers=headers)
 
-        # Of several pools, the API's sentence says which one it means.
+        # With several pools, the API's message says which one it is about.
         names = {part: f"{part} {pools[0]}" for part in PARTS} if len(pools) == 1 else {}
         sheet = Sheet(f"Edit {item['name']}", "Save", send, names)
         sheet.text("description", "Description", item["description"])
@@ -179,7 +179,7 @@ class Units:
             await self.frame.look(self.refresh)
 
     async def _rules(self, identity: str) -> None:
-        """Limits in time, and on which nodes its workloads may run."""
+        """Edit the time limits, and the nodes on which its workloads may run."""
         read = await self.frame.calls.send("GET", f"{self.path}/{identity}")
         item = read.json()
 
@@ -213,12 +213,12 @@ class Units:
 
 
 def _at_least(sheet: Sheet, key: str) -> tuple[float | None, None]:
-    """Bounds of a limit: the quota that stands in the form."""
+    """The bounds of a limit: at least the quota in the form."""
     return sheet.value(key), None
 
 
 def quota_of(pool: str, deserved: Any, limit: Any = None, weight: Any = None) -> dict[str, Any]:
-    """As the API takes it; no limit is none, no weight is the quota."""
+    """A quota in the API's form. limit None: no limit; weight None: the quota is the weight."""
     return {
         "nodePool": {"name": pool},
         "gpu": {"deserved": deserved or 0, "limit": limit, "overQuotaWeight": weight},

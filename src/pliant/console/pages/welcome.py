@@ -1,4 +1,4 @@
-"""The first steps on an empty server; each can be skipped, and all of them left."""
+"""The first steps on an empty server; each of them, or all, can be skipped."""
 
 from typing import Any
 

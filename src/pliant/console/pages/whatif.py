@@ -1,4 +1,4 @@
-"""What if: some changes are supposed, and the scheduler says what would be different. Nothing is changed."""
+"""What if: shows what the scheduler would do differently after supposed changes. Nothing is changed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[str, Form]] = {
     "submit": ("Another workload", _submission),
     "end": ("A workload ends", _workload),
 }
-"""What can be supposed: its name, and what it asks."""
+"""Kind of a supposed change -> (its label, its form)."""
 
 
 class Suppositions:

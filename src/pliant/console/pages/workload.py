@@ -1,4 +1,4 @@
-"""One workload: why it is as it is, what happened, what it prints."""
+"""One workload: the reason for its state, its metrics, its events, its logs and a terminal."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ KEPT = 200_000
 """Characters of a log that a page holds."""
 
 MOST_ATTEMPTS = 50
-"""The newest of them whose logs can be chosen."""
+"""The most attempts, the newest, whose logs can be chosen."""
 
 NOTHING = "Nothing was printed yet."
 
@@ -35,15 +35,15 @@ BYTES = {
     "CPU_MEMORY_USAGE_BYTES": ("Main memory", 2.0**30),
 }
 MEASURED = (*PERCENT, *BYTES)
-"""Metrics of the API -> (name in the chart, by what it is divided there)."""
+"""The API's metrics that are shown; PERCENT and BYTES: metric -> (name in the chart, divisor)."""
 
 MINUTE, SAMPLES = timedelta(minutes=1), 60
 
 STEP = 2.0
-"""Seconds until a log that ended, or has not begun, is looked for again."""
+"""Seconds until a log that has ended, or not begun, is read again."""
 
 TAIL = 500
-"""Lines of the log that are there when the page opens."""
+"""Lines of the log shown when the page opens."""
 
 
 class Details:
@@ -56,7 +56,7 @@ class Details:
         self.other = asyncio.Event()  # another log was chosen
         self.reads_log = False
         self.used: list[tuple[str, str]] = []
-        self.measured = datetime.fromtimestamp(0, UTC)  # when what it used before was read
+        self.measured = datetime.fromtimestamp(0, UTC)  # when its past use was last read
 
     def draw(self) -> None:
         with tag("div").classes("bar"):
@@ -154,7 +154,7 @@ class Details:
                 words("dd", value or "–")
 
     async def _show_metrics(self) -> None:
-        """What it uses now, and what its job has reported."""
+        """Show what the workload uses now and what its job has reported."""
         load = (await self.frame.calls.get("/api/v1/workloads/load"))["workloads"]
         own = next((it for it in load if self.path.endswith(it["id"])), None)
         told = _used(own) if own else [("Now", "It does not run.")]
@@ -174,7 +174,7 @@ class Details:
         await self._show_past()
 
     async def _show_past(self) -> None:
-        """What it used minute by minute; read once a minute."""
+        """Show its use since its creation, in SAMPLES samples; reads it at most once a minute."""
         now = datetime.now(UTC)
         if self.item and now - self.measured > MINUTE:
             self.measured = now
@@ -205,7 +205,7 @@ class Details:
         ]
 
     async def _show_why(self, why: dict[str, Any]) -> None:
-        """The sentence, the numbers behind it, and what would let it start."""
+        """Show the reason, its numbers, and the remedies."""
         reason, unblock = why["reason"], why["unblock"]
         remedies = unblock["remedies"] if unblock else []
         because = {"reason": reason, "remedies": remedies, "position": why["position"]}
@@ -245,10 +245,10 @@ class Details:
     async def _acted(self, label: str) -> None:
         await act(self.frame, label, self.item["id"], self.item["name"], self.item["type"])
 
-    # -- what it prints ---------------------------------------------------------------------------------
+    # -- logs -------------------------------------------------------------------------------------------
 
     def _show_tasks(self, pods: list[dict[str, Any]]) -> None:
-        """Whose log can be read, and how often each was started."""
+        """Offer the tasks and attempts whose logs can be read."""
         self.started = {pod["name"]: pod["attempt"] for pod in pods}
         names = {"": "the first"} if len(pods) < 2 else {name: name for name in self.started}
         if names != self.task.options:
@@ -273,7 +273,7 @@ class Details:
         self.attempt.visible = newest > 1
 
     def follow_log(self) -> None:
-        """Shows what its tasks print, as they print it."""
+        """Show the chosen log as it grows."""
         client = self.frame.client
 
         async def run() -> None:
@@ -287,19 +287,19 @@ class Details:
         background_tasks.create(run(), name="follow a log")
 
     async def _until_another(self) -> None:
-        """Until another log is chosen, or the page is closed."""
+        """Wait until another log is chosen or the page is closed."""
         while not (self.frame.client.is_deleted or self.other.is_set()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST):
                     await self.other.wait()
 
     def _read_again(self) -> None:
-        """Another task, or another attempt, was chosen."""
+        """Call it when another task or attempt was chosen."""
         self.log.text = NOTHING
         self.other.set()
 
     async def _read_log(self) -> None:
-        """Until the log of the attempt that was chosen ends; the newest may have a successor."""
+        """Show the chosen attempt's log until it ends; after the newest, wait for the next attempt's."""
         chosen = self.attempt.value
         while not self._has_log() and not self.frame.client.is_deleted:
             await asyncio.sleep(STEP)
@@ -313,14 +313,14 @@ class Details:
             except Refusal as error:
                 if error.status == 401:
                     return
-                if error.status != 404:  # that there is no log yet is what the page shows already
+                if error.status != 404:  # the page shows already that there is no log yet
                     self.log.text = f"{text}{error}"
             if chosen:
                 return
             await asyncio.sleep(STEP)
 
     def _has_log(self) -> bool:
-        """False: to ask for it would be refused, and each refusal is in the audit log."""
+        """True if there is a log that the reader may read; a refused request would go to the audit log."""
         first = next(iter(self.started.values()), 0)
         return self.reads_log and bool(self.started.get(str(self.task.value), first))
 
@@ -339,7 +339,7 @@ def titled(title: str) -> Chart:
 def over_time(
     measured: Sequence[Mapping[str, Any]], names: Mapping[str, tuple[str, float]]
 ) -> tuple[list[str], dict[str, list[float]]]:
-    """Steps and series of a chart: the metrics with these names, where there are any."""
+    """(steps, series) of a chart of the metrics in `names` that have values."""
     found = {
         names[it["type"]]: {one["timestamp"]: float(one["value"]) for one in it["values"]}
         for it in measured
@@ -370,7 +370,7 @@ async def workload(frame: Frame, identity: str) -> None:
 
     async def begin() -> None:
         await frame.rights.learn(frame.calls, *RIGHTS, *CURES, "workloads:logs", "workloads:exec")
-        await frame.calls.get(details.path)  # of what the reader may not see, nothing is drawn
+        await frame.calls.get(details.path)  # refused before anything is drawn, if the reader may not see it
         details.draw()
         await details.refresh()
 

@@ -34,7 +34,7 @@ COLUMNS = (
 """(key, label, field by which the API sorts; empty: it does not)."""
 
 HIDDEN = {"department", "image"}
-"""Columns that are shown when they are asked for."""
+"""Columns that are hidden until the reader shows them."""
 
 SORTED_BY = {key: field for key, _, field in COLUMNS}
 PHASES = ("Pending", "Creating", "Running", "Updating", "Stopped", "Completed", "Failed")
@@ -75,7 +75,7 @@ def row_of(item: Mapping[str, Any], rights: Rights) -> dict[str, Any]:
 
 
 class WorkloadTable:
-    """What is asked for, and the page of it that is shown."""
+    """The filters and the order, and the page of the table that is shown."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame

@@ -1,1 +1,1 @@
-"""What is told: the board that readers see, who was due what and who got it, allocation documents."""
+"""What readers see: the board, fairness sums, measurements, outcomes, allocation documents."""

@@ -1,4 +1,4 @@
-"""Who there is and what rules say of them, as the newest cycle left it; immutable."""
+"""Users, applications and their access rules as of the newest cycle; immutable."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from pliant.model.rights import ROLES, Grant, Role, role_named
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Every mapping is by id."""
+    """Mappings by id, except `allowances` by (subject, project), `user_names` by name, `by_subject`."""
 
     users: Mapping[str, User] = field(default_factory=dict)
     applications: Mapping[str, Application] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Access:
     by_subject: Mapping[str, tuple[AccessRule, ...]] = field(default_factory=dict)
 
     def grants(self, subjects: Iterable[str], uid: int = NO_UID) -> tuple[Grant, ...]:
-        """What rules give to somebody who is all of these subjects. A rule for another uid gives nothing."""
+        """What rules grant to these subjects. Rules for another uid or a disabled role grant nothing."""
         return tuple(
             self.grant(rule)
             for subject in subjects
@@ -43,12 +43,12 @@ class Access:
         )
 
     def grant(self, rule: AccessRule) -> Grant:
-        """What a rule gives while its role is enabled."""
+        """What a rule grants if its role is enabled."""
         made = self.roles.get(rule.role)
         return rule.grant if made is None else Grant(rule.role, rule.scope, made.rights)
 
     def role(self, key: str) -> Role | CustomRole | None:
-        """By id, name or alias, whatever the case."""
+        """The role with that id, name or alias, in any case."""
         plain = key.strip().casefold()
         made = (row for row in self.roles.values() if plain in (str(row.id), row.name.casefold()))
         return role_named(key) or next(made, None)
@@ -58,7 +58,7 @@ class Access:
         return str(identity) if found is None else found.name
 
     def subject_name(self, subject: str) -> str:
-        """A subject for people."""
+        """The name of a subject, for people."""
         kind, _, identity = subject.partition(":")
         if kind == USER_KIND and identity in self.users:
             return self.users[identity].name
@@ -85,7 +85,7 @@ def access_of(
     allowances: Mapping[tuple[str, str], Allowance],
     roles: Mapping[int, CustomRole],
 ) -> Access:
-    """The same with its indexes; the mappings are copied."""
+    """An Access of these rows, with its indexes; the mappings are copied."""
     by_subject: dict[str, tuple[AccessRule, ...]] = {}
     for rule in rules.values():
         by_subject[rule.subject] = (*by_subject.get(rule.subject, ()), rule)

@@ -1,4 +1,4 @@
-"""Allocation documents: what a workload has now and what it will lose, told to its tasks and over the API."""
+"""Allocation documents: what a workload has now and what it will lose, for its tasks and the API."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -21,19 +21,19 @@ class Told:
 
     version: int
     document: dict[str, Any]
-    attempts: tuple[AttemptId, ...]  # that it has reached
+    attempts: tuple[AttemptId, ...]  # those that have it
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """A device that a living attempt was told to leave. It stays told so until the device is seen empty."""
+    """A device that a live attempt was told to leave; kept until the device is seen empty."""
 
     version: int  # of the first document that said so
     deadline: int  # ms since the epoch
 
 
 class Allocations:
-    """Belongs to the loop's thread, but for `document`. A new document whenever what it says has changed."""
+    """Belongs to the loop's thread, except `document`. A document is replaced when its content changes."""
 
     def __init__(self, state: State, engine: Callable[[str], Engine]) -> None:
         self._state = state
@@ -42,19 +42,19 @@ class Allocations:
         self._drains: dict[tuple[AttemptId, str], Drain] = {}  # by attempt and device
 
     def document(self, workload: str) -> dict[str, Any] | None:
-        """The newest document, from any thread; None while nothing of the workload has or awaits a place."""
+        """The newest document, for any thread; None while no task of the workload has or awaits a place."""
         told = self._told.get(workload)
         return told.document if told is not None else None
 
     def drained(self, attempt: AttemptId, version: int, gpus: Iterable[str]) -> list[str]:
-        """Those of the devices that a document up to `version` told this attempt to leave."""
+        """Those of `gpus` that a document up to `version` told this attempt to leave."""
         found = ((gpu, self._drains.get((attempt, gpu))) for gpu in gpus)
         return [gpu for gpu, drain in found if drain is not None and drain.version <= version]
 
     def write(self, now: int) -> None:
-        """Tell the tasks of all workloads that this cycle touched; before their orders leave."""
+        """Write the documents of all workloads that this cycle touched, before their orders are sent."""
         for key in self._state.vacated:
-            self._drains.pop(key, None)  # it may be given back in the same cycle: then it is to be used again
+            self._drains.pop(key, None)  # if the same cycle gives it back, it is to be used again
         self._state.vacated.clear()
         for identity in sorted(self._state.touched):
             workload = self._state.world.workloads.get(identity)
@@ -79,10 +79,10 @@ class Allocations:
         for task, attempt in zip(live, present, strict=True):
             if task.carries is None or attempt in reached:
                 continue
-            try:  # one that cannot change is written by the engine at its start
+            try:  # the engine writes a document that cannot change, at the start
                 if _follows(workload, members):
                     self._engine(task.carries.node).allocation(attempt, document)
-            except (OSError, ValueError) as error:  # the job goes on with the document it has
+            except (OSError, ValueError) as error:  # the job continues with the document it has
                 log.warning("the allocation document of %s cannot be written: %s", attempt, error)
             else:
                 reached.append(attempt)
@@ -90,11 +90,11 @@ class Allocations:
 
     @property
     def _version(self) -> int:
-        """Rises with every change, under every later server too."""
+        """Rises with every cycle, and from one server to the next."""
         return self._state.epoch * 10**9 + self._state.turns
 
     def _note_drains(self, identity: str, workload: Workload | None, tasks: list[Task], now: int) -> None:
-        """Which devices living attempts have to leave, since when and until when."""
+        """Note which devices live attempts have to leave, since which version and until when."""
         going: dict[tuple[AttemptId, str], Drain] = {}
         for task in tasks:
             if workload is None or task.carries is None or task.phase is TaskPhase.STOPPING:
@@ -111,7 +111,7 @@ class Allocations:
         self._drains |= going
 
     def _members(self, workload: Workload, tasks: list[Task]) -> Iterator[dict[str, Any]]:
-        """What its tasks have, lose and will get, leader first; an entry for each state of a task."""
+        """What its tasks have, lose and will get, in their order; an entry for each state of a task."""
         for task in tasks:
             carries, claims = task.carries, task.claims
             attempt = AttemptId(task.workload, task.name, task.attempt)
@@ -136,7 +136,7 @@ class Allocations:
 
 
 def _follows(workload: Workload, members: Members) -> bool:
-    """True if what a living task has may change, or others come and go beside it."""
+    """True if the GPUs of a live task may change, or other tasks may come and go."""
     return len(members) > 1 or any(group.elastic or group.max > 1 for group in workload.groups)
 
 

@@ -1,7 +1,7 @@
-"""Who was due what, and who got it: sums over time of what the boards say about each project.
+"""Sums up, from the boards, what each project was entitled to over time and what it received.
 
-Times are ms, amounts milli-GPUs, sums milli-GPUs times ms. Hours are the smallest unit that is kept; the
-newest are kept in the store's settings, in so many slots that the oldest is written over.
+Times are ms, amounts milli-GPUs, sums milli-GPUs times ms. Sums are kept by hour, in SLOTS of the store's
+settings; a new hour overwrites the oldest.
 """
 
 import json
@@ -22,7 +22,7 @@ KEY = "fairness/"
 
 @dataclass(slots=True)
 class Sums:
-    """Of one project over some time. What each means is DEFINITIONS' business."""
+    """The sums of one project over some time; see DEFINITIONS."""
 
     entitled: int = 0
     received: int = 0
@@ -57,7 +57,7 @@ class ProjectUse:
     quota: int  # negative: unlimited
     fair: int
     allocated: int
-    requested: int  # allocated and asked for
+    requested: int  # includes what is allocated
 
 
 def rates(uses: Iterable[ProjectUse]) -> dict[str, Sums]:
@@ -87,7 +87,7 @@ def rates(uses: Iterable[ProjectUse]) -> dict[str, Sums]:
 
 @dataclass(slots=True)
 class Audit:
-    """Belongs to the loop's thread but for `over`, which reads what is there."""
+    """Belongs to the loop's thread, except `over` and `by_hour`, which only read."""
 
     hours: dict[int, dict[str, Sums]] = field(default_factory=dict)  # number of the hour -> project -> sums
     _rates: dict[str, Sums] = field(default_factory=dict)  # by project, all pools together
@@ -96,7 +96,7 @@ class Audit:
     _saved: int = 0
 
     def seen(self, board: Board, now: int) -> None:
-        """From now on this is so."""
+        """Sum up the time until `now`; from then on this board applies."""
         if board.version == self._version:
             return
         self._sum_up(now)
@@ -127,7 +127,7 @@ class Audit:
             del self.hours[old]
 
     def save(self, draft: Draft) -> None:
-        """With what is committed anyway: the present hour and, just after its end, the one before."""
+        """Add the hours since the last save to a draft that is committed anyway, once per SAVE_EVERY ms."""
         if draft.empty or draft.now - self._saved < SAVE_EVERY:
             return
         self._sum_up(draft.now)
@@ -138,7 +138,7 @@ class Audit:
             draft.settings[f"{KEY}{hour % SLOTS}"] = json.dumps([hour, body], separators=(",", ":"))
 
     def restore(self, settings: Mapping[str, str], now: int) -> None:
-        """After a restart: time in which no server ran is not counted."""
+        """Load the saved hours after a restart; time without a server is not counted."""
         self.hours, self._rates, self._since = {}, {}, now
         for key, text in settings.items():
             if key.startswith(KEY):
@@ -161,7 +161,7 @@ class Audit:
             for hour, sums in sorted(self.hours.items())
             if (hour + 1) * HOUR > now - window
         }
-        present = found.setdefault(now // HOUR, {})  # what was not summed up yet counts there
+        present = found.setdefault(now // HOUR, {})  # with what is not summed up yet
         for project, rate in list(self._rates.items()):
             if now > self._since:
                 present.setdefault(project, Sums()).add(rate, now - self._since)
@@ -169,7 +169,7 @@ class Audit:
 
 
 def jain(sums: Iterable[Sums]) -> int | None:
-    """In thousandths; None if no project was entitled to anything."""
+    """Jain's index in thousandths; None if no project was entitled to anything."""
     parts = [min(GPU, it.received * GPU // it.entitled) for it in sums if it.entitled]
     if not parts:
         return None

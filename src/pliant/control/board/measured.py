@@ -1,6 +1,6 @@
-"""What there is now of everything that is measured over time, from the board and the loads of the nodes.
+"""Samples of everything that is measured over time, from the board and the loads of the nodes.
 
-What cannot be measured has no number: it is not 0.
+What cannot be measured has no number; it is not 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ def measured(board: Board, load: Load, uses: Uses, now: int) -> list[Sample]:
 
 
 def averaged(samples: Sequence[Sample], step: int, at: int) -> list[Sample]:
-    """One sample for each subject: of each number the mean of those that there are."""
+    """One sample for each subject; each number is the mean over the samples that have it."""
     found: dict[str, dict[tuple[str, str], list[int]]] = {}
     for sample in samples:
         numbers = found.setdefault(sample.subject, {})
@@ -98,7 +98,7 @@ def _share(part: int, whole: int) -> int:
 
 
 def _machines(seen: _Seen, nodes: Sequence[NodeView], pool: str | None) -> Iterator[Number]:
-    """Of the nodes of one pool, or of all of them."""
+    """Numbers of these nodes: those of one pool, or all."""
     total = sum(len(view.gpus) for view in nodes) * GPU
     held = sum(view.used.gpu for view in nodes)
     yield _all("TOTAL_GPU", total)
@@ -125,7 +125,7 @@ def _machines(seen: _Seen, nodes: Sequence[NodeView], pool: str | None) -> Itera
 
 
 def _queue(seen: _Seen, waited: Sequence[int]) -> Iterator[Number]:
-    """Of what is not over, and of what waits: `waited` in ms."""
+    """The number of workloads that run or wait, and the mean of `waited` (ms)."""
     yield _all("WORKLOADS_COUNT", (len(seen.running) + len(waited)) * 1000)
     yield _all("AVG_WORKLOAD_WAIT_TIME", sum(waited) // len(waited) if waited else 0)
 
@@ -177,7 +177,7 @@ def _processes(seen: _Seen, tasks: Iterable[Task]) -> tuple[int | None, int | No
 
 
 def _unit(seen: _Seen, view: QueueView, inside: Sequence[WorkloadView]) -> Iterator[Number]:
-    """In each pool, whose name is the part, and in all of them."""
+    """Numbers for each pool, whose name is the part, and for all of them."""
     uses: Sequence[PoolUse] = view.uses
     for use in uses:
         yield from _held(view, [use], use.pool)
@@ -190,7 +190,7 @@ def _unit(seen: _Seen, view: QueueView, inside: Sequence[WorkloadView]) -> Itera
 
 
 def _held(view: QueueView, uses: Sequence[PoolUse], part: str) -> Iterator[Number]:
-    """In one pool, or in all of them."""
+    """Quota and allocation in one pool, or in all of them."""
     given = NOTHING
     for use in uses:
         given = given.plus(use.allocated)
@@ -206,7 +206,7 @@ def _held(view: QueueView, uses: Sequence[PoolUse], part: str) -> Iterator[Numbe
 
 
 def _own(seen: _Seen, task: Task) -> Iterator[tuple[str, GpuLoad]]:
-    """The GPUs that a task has to itself: of one that is shared its use cannot be assigned to one task."""
+    """The GPUs that a task has to itself; the use of a shared GPU cannot be assigned to one task."""
     for share in task.carries.shares if task.carries is not None else ():
         if share.portion == GPU and share.gpu in seen.load.gpus:
             yield share.gpu, seen.load.gpus[share.gpu]
@@ -216,7 +216,7 @@ def _own(seen: _Seen, task: Task) -> Iterator[tuple[str, GpuLoad]]:
 
 
 def _workload(seen: _Seen, view: WorkloadView) -> Iterator[Number]:
-    """Of all of its tasks and of each: the part is the task's name, and of a GPU `<task> <uuid>`."""
+    """Numbers of all of its tasks and of each: the part is the task's name, for a GPU `<task> <uuid>`."""
     yield _all("POD_COUNT", (view.running + view.waiting) * 1000)
     yield _all("RUNNING_POD_COUNT", view.running * 1000)
     yield _all("GPU_ALLOCATION", view.gpu)
@@ -237,7 +237,7 @@ def _workload(seen: _Seen, view: WorkloadView) -> Iterator[Number]:
 
 
 def _requests(view: WorkloadView, held: Sequence[Task]) -> Iterator[Number]:
-    """Summed over the tasks that hold something."""
+    """The requests, summed over the tasks that hold something."""
     groups = {group.name: group for group in view.workload.groups}
     asked = [groups[task.group].request for task in held if task.group in groups]
     yield _all("CPU_REQUEST_CORES", sum(it.cpu for it in asked))
@@ -247,7 +247,7 @@ def _requests(view: WorkloadView, held: Sequence[Task]) -> Iterator[Number]:
 
 
 def _task(seen: _Seen, task: Task, busy: list[int]) -> Iterator[tuple[tuple[str, str], int]]:
-    """((name, uuid of a GPU or nothing), value); adds to `busy` how much each of its own GPUs is."""
+    """((name, uuid of a GPU or ''), value); appends to `busy` the percent of each of its own GPUs."""
     load = seen.of(task)
     if load is not None and load.cpu is not None:
         yield ("CPU_USAGE_CORES", ""), load.cpu

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pliant.model.workload import Attempt, Desired, Exit, Phase, Workload
 
 SIGNALLED = 128
-"""A process that a signal ended counts as this plus the number of the signal, as in a shell."""
+"""Exit code of a process that a signal ended: this plus the signal's number, as in a shell."""
 
 OUT_OF_MEMORY = 137
 ENDED_BY_A_PERSON = 143
-"""Of a workload that was cancelled, or deleted before its end, whatever its processes returned."""
+"""Exit code of a workload that was cancelled, or deleted before its end, whatever its processes returned."""
 
 UNKNOWN_FAILURE = 1
 
@@ -23,13 +23,13 @@ class Outcome:
 
     phase: Phase
     exit_code: int | None
-    signal: int | None  # that ended the task whose code this is
-    out_of_memory: bool  # that task was killed for want of memory
+    signal: int | None  # the one that ended the task with this code
+    out_of_memory: bool  # that task was killed for lack of memory
     cancelled_by: str
     deleted: bool
     gone: bool  # deleted, and nothing of it lives any more
-    message: str  # the last that was recorded about its end
-    running: int  # ms for which it ran, all stays together
+    message: str  # the last one recorded about its end
+    running: int  # ms for which it ran in total
     held: int  # milli-GPU-ms that its attempts held, exact over resizes
     gpu: int  # milli-GPUs that the last attempts of its tasks held
     attempts: int
@@ -37,10 +37,10 @@ class Outcome:
 
 
 def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Outcome:
-    """The highest code among the last attempts of its tasks. Attempts that were stopped count only for the
-    signal of a workload that a person has ended.
+    """How a workload ended. The code of a failed one is the highest among the last attempts of its tasks.
 
-    A workload that had ended before it was deleted keeps its own code.
+    Stopped attempts count only for the signal of a cancelled or deleted workload. A workload that ended
+    before it was deleted keeps its own code.
     """
     newest = {row.id.task: row for row in sorted(attempts, key=lambda row: row.id.number)}
     ends = [row.exit for row in newest.values() if row.exit is not None and not row.exit.stopped]

@@ -1,4 +1,4 @@
-"""What the tasks of a workload are called where people know pods."""
+"""The pod names of the tasks of a workload."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,10 +6,10 @@ from pliant.model.workload import ELASTICDL, Attempt, Task, Workload
 
 
 def pod_names(workload: Workload, tasks: Sequence[Task], attempts: Iterable[Attempt]) -> dict[str, str]:
-    """By task. `attempts`: all of the workload; only ElasticDL's names depend on them.
+    """Pod names by task. `attempts`: all of the workload; only ElasticDL's names depend on them.
 
-    An ElasticDL worker that is started again is another pod with the next number; one that waits for that has
-    the number that it will get.
+    An ElasticDL worker that starts again becomes a new pod with the next number; one that waits to start
+    again already has that number.
     """
     if workload.framework != ELASTICDL:
         return {task.name: f"{workload.name}-{task.name}" for task in tasks}

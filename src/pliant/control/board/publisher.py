@@ -1,4 +1,4 @@
-"""Publishes the board: after each cycle, views of what it touched replace the old ones."""
+"""Publishes the board: after each cycle, replaces the views of what the cycle touched."""
 
 import threading
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Publisher:
         self._log: list[tuple[int, frozenset[str]]] = []  # (version, touched workloads), newest last, bounded
 
     def publish(self, now: int, took: int) -> None:
-        """Replace the views of all that this cycle changed, and what is summed up over everything."""
+        """Replace the views of all that this cycle changed, and the totals over everything."""
         old, state, world = self.board, self._state, self._state.world
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, access=state.access.seen, cycles=state.cycles, cycle_us=took, at=now)
@@ -86,8 +86,8 @@ class Publisher:
     def wait(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
         """The board once its version is above `after` (or time is up), and the workloads changed in between.
 
-        The place in the queue and the numbers of a reason change with every start and end of others: they
-        alone are no change. None instead of a set: too long ago to know, read everything.
+        A change of only the place in the queue or the numbers of a reason does not count: every start and end
+        of other workloads causes it. None instead of a set: `after` is too old to know, so read everything.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.board.version > after, timeout)
@@ -108,7 +108,7 @@ class Publisher:
         verdict = known.verdicts.reason(identity)
         reason = verdict or known.reasons.get(identity)
         if workload.phase.final:
-            reason = None  # how it ended is its phase's message; why it once started does not matter any more
+            reason = None  # the phase's message says how it ended; why it started no longer matters
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)
         node = known.world.nodes.get(placed.node) if placed is not None else None
         pool = known.world.pool_of(node.row) if node is not None else ""
@@ -176,7 +176,7 @@ class Publisher:
 def _lacking(
     world: World, asked: Mapping[str, Mapping[str, Resources]]
 ) -> Mapping[tuple[str, str], Resources]:
-    """What is asked for and not claimed, by key of the queue tree and pool; `asked`: by pool and project."""
+    """What is requested and not claimed, by key of the queue tree and pool; `asked`: by pool and project."""
     found: dict[tuple[str, str], Resources] = {}
     for pool, projects in asked.items():
         for project, lacks in projects.items():
@@ -186,5 +186,5 @@ def _lacking(
 
 
 def alive(view: WorkloadView) -> bool:
-    """True for what its owner has not deleted."""
+    """True if its owner has not deleted it."""
     return view.workload.desired is not Desired.DELETED

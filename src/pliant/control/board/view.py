@@ -25,12 +25,12 @@ from pliant.sched.shares.promises import Promise
 from pliant.sched.verdicts import Verdicts
 
 CLUSTER = "cluster"
-"""Subject of events that concern all: changed settings, rows that contradict the rest."""
+"""Subject of events about the whole cluster: changed settings, rows that contradict the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """One workload with its tasks and why it stands where it stands."""
+    """One workload with its tasks and the reason for its state."""
 
     workload: Workload
     project: Project
@@ -38,13 +38,13 @@ class WorkloadView:
     tasks: tuple[Task, ...]
     reason: Reason | None = None  # of the newest verdict, or of the last change while it runs
     pool: str = ""  # node pool it is in
-    lacks: bool = False  # it has not all that it asked for: the reason is a verdict of the last cycle
+    lacks: bool = False  # it lacks something that it requested: the reason is a verdict of the last cycle
     started: int | None = None  # ms; when the newest of its live attempts started
     progress: Progress | None = None  # what its job reported last
 
     @property
     def pods(self) -> list[Task]:
-        """Its tasks that have one: those that were started, and those that may still be."""
+        """Its tasks that have a pod: those that were started, and those that may still start."""
         wanted = {group.name: group.wanted for group in self.workload.groups}
         return [
             task
@@ -83,12 +83,12 @@ class WorkloadView:
 
     @property
     def competes(self) -> bool:
-        """True for what waits: nothing of it runs, its owner wants it to, and no hold keeps it from that."""
+        """True if it waits to start: its owner wants it to run, no hold applies, and no task runs."""
         return not self.workload.held and self.workload.desired is Desired.RUNNING and not self.running
 
     @property
     def waiting(self) -> int:
-        """Tasks that were asked for and do not run."""
+        """Number of requested tasks that do not run yet."""
         if self.workload.phase.final or self.workload.phase is Phase.STOPPED:
             return 0
         counts = {group.name: group.wanted for group in self.workload.groups}
@@ -102,11 +102,11 @@ _SERIAL = attrgetter("workload.serial")
 
 
 class Views(Mapping[str, WorkloadView]):
-    """Workloads by id, in the order of submission. One that waits has the reason of its newest verdict,
-    put in when it is read.
+    """Workloads by id, in the order of submission. A waiting one gets the reason of its newest verdict when
+    it is read.
 
-    Numbers in verdicts change with every start and end of others: thousands of views would be made for each
-    that is read.
+    Numbers in verdicts change with every start and end of others: to update every view at once would make
+    thousands of views for each one that is read.
     """
 
     def __init__(self, views: Iterable[WorkloadView], verdicts: Verdicts) -> None:
@@ -120,7 +120,7 @@ class Views(Mapping[str, WorkloadView]):
 
     def _know(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
-        self._places: Places | None = None  # once somebody asks
+        self._places: Places | None = None  # made when first read
         self._whole = False  # every view has the reason of its newest verdict
 
     def _put(self, identity: str, view: WorkloadView | None) -> None:
@@ -182,7 +182,7 @@ class Views(Mapping[str, WorkloadView]):
         return identity in self._views
 
     def changed(self, views: Mapping[str, WorkloadView | None], verdicts: Verdicts) -> "Views":
-        """With these in place of the old ones; None: it has gone."""
+        """A copy with these views in place of the old ones; None removes one."""
         last = next(reversed(self._views.values()), None)
         there = sorted((view for view in views.values() if view is not None), key=_SERIAL)
         first = next((view for view in there if view.workload.id not in self._views), None)
@@ -209,7 +209,7 @@ class Views(Mapping[str, WorkloadView]):
 
     @property
     def standing(self) -> ValuesView[WorkloadView]:
-        """All of them; of those that wait the reason may be an older one."""
+        """All of them; the reasons of waiting ones may be older than the newest verdicts."""
         return self._views.values()
 
     @property
@@ -219,14 +219,14 @@ class Views(Mapping[str, WorkloadView]):
 
     @property
     def places(self) -> "Places":
-        """Of those that compete and of which nothing runs."""
+        """The places of those that compete."""
         if self._places is None:
             self._places = Places(self._views, self._verdicts, self._aside)
         return self._places
 
 
 class Places(Mapping[str, int]):
-    """Places in the queue, from 1, by workload, in their order; counted for those that are asked for."""
+    """Places in the queue, from 1, by workload, in their order; each is computed when it is read."""
 
     def __init__(
         self, views: Mapping[str, WorkloadView], verdicts: Verdicts, aside: Mapping[str, None]
@@ -272,13 +272,13 @@ class PoolUse:
     """What one project or department has of one node pool."""
 
     pool: str
-    quota: int  # milli-GPUs it deserves now, derived quotas resolved
+    quota: int  # milli-GPUs, derived quotas resolved
     allocated: Resources
     non_preemptible: Resources
     requested: Resources
     fair_share: int  # milli-GPUs
-    past: PastUse | None = None  # what it has used of the pool; None: never anything
-    past_whole: PastUse | None = None  # what the pool had meanwhile
+    past: PastUse | None = None  # its use of the pool; None: none ever
+    past_whole: PastUse | None = None  # the pool's capacity over the same time
     capacity: int = 0  # milli-GPUs of the pool's ready nodes
 
 
@@ -300,7 +300,7 @@ class Board:
     departments: Mapping[str, QueueView] = field(default_factory=dict)
     projects: Mapping[str, QueueView] = field(default_factory=dict)
     topologies: tuple[Topology, ...] = ()
-    bookings: tuple[Booking, ...] = ()  # the first to begin first
+    bookings: tuple[Booking, ...] = ()  # by start
     access: Access = field(default_factory=Access)
     priorities: tuple[PriorityClass, ...] = ()  # by name
     assets: tuple[Asset, ...] = ()  # the oldest first
@@ -328,7 +328,7 @@ class Board:
         return [self.workloads[identity] for identity in self.queue]
 
     def protection(self, view: WorkloadView) -> Protection | None:
-        """What keeps others from evicting it for some time after its start; None: nothing."""
+        """What protects it from eviction for some time after its start; None: nothing."""
         if not view.workload.preemptible or view.started is None:
             return None
         return self.protections.get((view.project.id, view.pool))

@@ -1,1 +1,1 @@
-"""Who decides: a core that is fed rows and answers plans, in this process or in one of its own."""
+"""The decider: a core that takes rows and returns plans, in this process or in one of its own."""

@@ -1,4 +1,4 @@
-"""The decider in a process of its own, as the server sees it: started, asked, restarted when it has ended."""
+"""The server's side of a decider in a process of its own: starts it, asks it, restarts it when it ends."""
 
 import contextlib
 import logging
@@ -28,28 +28,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LATE = 5.0
-"""Seconds without an answer after which the server says so."""
+"""Seconds without an answer after which `trouble` reports it."""
 
 LOST = 60.0
 """Seconds without an answer after which a decider is killed and restarted."""
 
 DOUBLINGS = 5
-"""How often that is doubled while none answers: on a machine that gives it little processor time each would
-be killed before its first plan, for ever."""
+"""LOST doubles with each decider in a row that was killed without an answer, at most this often. Else a slow
+machine would kill every decider before its first plan."""
 
 LOOK = 0.5
-"""Seconds after which a question looks whether there is still somebody to answer it."""
+"""Seconds between two checks, by a waiting question, that a decider can still answer it."""
 
 NOTICE = 10.0
-"""Seconds within which the end of a decider is noticed, however busy the machine is."""
+"""Seconds within which the server notices the end of a decider, even on a busy machine."""
 
 WAITS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before a decider is restarted that has ended so often without a plan in between."""
+"""Seconds to wait before a start, by the number of deciders that ended since the last plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. It is gone for good when its pipe is."""
+    """One decider process. A broken pipe means that it has ended."""
 
     process: subprocess.Popen[bytes]
     pipe: Connection
@@ -57,7 +57,7 @@ class Child:
 
     @classmethod
     def start(cls, patience: float) -> "Child":
-        """Writing to it raises BlockingIOError if it reads nothing for `patience` seconds."""
+        """Start one. Writing to it raises BlockingIOError if it reads nothing for `patience` seconds."""
         ours, theirs = socket.socketpair()
         seconds, rest = divmod(patience, 1)
         timeval = struct.pack("@ll", int(seconds), int(rest * 1e6))
@@ -72,7 +72,7 @@ class Child:
         return cls(process, Connection(ours.detach()), asking)
 
     def end(self, grace: float) -> str:
-        """Kill it, if it does not end by itself within `grace` seconds, and say how it has ended."""
+        """Kill it if it does not end by itself within `grace` seconds; how it ended, for people."""
         code: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self.process.wait(grace)
@@ -88,7 +88,7 @@ class Child:
 
 
 class ChildDecider:
-    """pliant.control.decider.port.Decider. A thread talks to the process; all methods return soon."""
+    """A Decider whose own thread talks to the process; the methods for the loop return soon."""
 
     beside = True
 
@@ -99,21 +99,21 @@ class ChildDecider:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # rings when an ask was put
         self._wake: Callable[[], None] = lambda: None
         self._changed = threading.Condition()
-        self._child: Child | None = None  # under _changed; one that lives, as far as is known
-        self._taken: Ask | None = None  # what the child works on; only the thread knows
-        self._since: float | None = None  # when the ask came that is not answered
-        self._ended = ""  # how the last one ended, until there is a plan again
-        self._failures = 0  # deciders that ended since there was a plan
-        self._silent = 0  # of these, those that were killed because they said nothing
+        self._child: Child | None = None  # under _changed; None once its end was noticed
+        self._taken: Ask | None = None  # what the child works on; belongs to the thread
+        self._since: float | None = None  # monotonic seconds of the last ask; None: a plan has answered it
+        self._ended = ""  # how the last one ended
+        self._failures = 0  # deciders that ended since the last plan
+        self._silent = 0  # of these, those that were killed because they did not answer
         self._closing = False
         self._sending = threading.Lock()  # around the sending of questions
-        self._turns = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) - 1))  # one core is for plans
+        self._turns = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) - 1))  # 1 CPU for plans
         self._thread = threading.Thread(target=self._run, name="pliant-decider", daemon=True)
 
     # -- for the loop's thread -----------------------------------------------------------------------
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        if not self._thread.is_alive():  # else another loop has opened it before this one
+        if not self._thread.is_alive():  # else another loop has opened it already
             self._thread.start()
 
     def ask(self, ask: Ask) -> None:
@@ -139,7 +139,7 @@ class ChildDecider:
     # -- for any thread ------------------------------------------------------------------------------
     @property
     def pid(self) -> int | None:
-        """Of the process; None while there is none."""
+        """The pid of the process; None while there is none."""
         child = self._child
         return child.process.pid if child is not None else None
 
@@ -159,12 +159,12 @@ class ChildDecider:
 
     @property
     def _patience(self) -> float:
-        """Seconds that the decider which runs now, or the next one, has for an answer."""
+        """Seconds that the present decider, or the next one, has for an answer."""
         return self._lost * (1 << min(self._silent, DOUBLINGS))
 
     @property
     def _hopeless(self) -> bool:
-        """True if a caller has waited long for an answer."""
+        """True if no answer can be expected soon: the decider is late, or has ended three times in a row."""
         return bool(self.trouble) and self._failures not in (1, 2)
 
     def question(self, work: Question[T], after: int, patience: float) -> T:
@@ -184,7 +184,7 @@ class ChildDecider:
                 self.trouble or said, "Nothing was changed. Try again later, or with a smaller question."
             )
         try:
-            refused, result, hint, field = pickle.loads(data)  # by our own child, over a private socket # nosec B301
+            refused, result, hint, field = pickle.loads(data)  # from our child, private socket # nosec B301
         except (pickle.UnpicklingError, EOFError):
             raise Unavailable(
                 "The answer to the question is incomplete.", "Try again, or with a smaller question."
@@ -196,7 +196,10 @@ class ChildDecider:
         return answer
 
     def _answer_to(self, work: Question[T], after: int, until: float) -> bytes:
-        """What a decider says, or the next one if it is gone before it has answered; nothing if none does."""
+        """The answer of a decider, or of the next one if it ends before that; b'' if none comes in time.
+
+        Raises Unavailable if the fork ends without an answer and its decider does not.
+        """
         while (left := until - time.monotonic()) > 0 and not self._hopeless:
             with self._changed:
                 self._changed.wait_for(lambda: self._child is not None, min(LOOK, left))
@@ -218,7 +221,7 @@ class ChildDecider:
         return self._child is not child
 
     def _asked(self, child: Child, question: bytes, after: int, until: float) -> bytes | None:
-        """What a fork has written; None if it or its decider is gone; nothing if time is up."""
+        """What a fork has written; None if it or its decider has ended; b'' if time is up."""
         mine, theirs = socket.socketpair()
         pieces: list[bytes] = []
         with mine:
@@ -236,7 +239,7 @@ class ChildDecider:
                         pieces.append(piece)
             except TimeoutError:
                 return b""
-            except OSError:  # it is gone
+            except OSError:  # it has ended
                 return None
         return b""
 
@@ -245,7 +248,7 @@ class ChildDecider:
         while not self._pause(WAITS[min(self._failures, len(WAITS) - 1)]):
             try:
                 child = Child.start(self._patience)
-            except OSError as error:  # no memory, no processes
+            except OSError as error:  # no memory or processes left
                 self._gone(f"cannot be started: {error}")
                 continue
             self._live(child)
@@ -263,7 +266,7 @@ class ChildDecider:
                 self._gone(how or ended)
 
     def _pause(self, seconds: float) -> bool:
-        """Wait; True if it is all over."""
+        """Wait; True if `close` was called."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closing, seconds)
 
@@ -273,13 +276,13 @@ class ChildDecider:
             self._changed.notify_all()
 
     def _serve(self, child: Child) -> None:
-        """Until we close. Raises EOFError or OSError if it is gone, TimeoutError or BlockingIOError if it
-        hangs."""
+        """Pass asks and answers on until `close`. Raises EOFError or OSError if the process has ended,
+        TimeoutError or BlockingIOError if it hangs."""
         sender, receiver = Sender(child.pipe), Receiver(child.pipe, self._patience)
-        fed = False  # it has a world
+        fed = False  # True once it has a world
         while not self._closing:
             if child.pipe in wait([child.pipe, self._bell]):
-                raise EOFError  # it has nothing to say, so it has ended
+                raise EOFError  # it sends nothing unasked, so it has ended
             os.eventfd_read(self._bell)
             while not self._asks.empty():
                 ask = self._taken = self._asks.get()

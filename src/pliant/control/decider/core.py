@@ -1,4 +1,4 @@
-"""A world that follows the rows it is fed, and what is decided about it; the same in every process."""
+"""The decider's own world: follows the rows of each ask and decides; the same code in every process."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ class Core:
         self.number = 0  # of the last ask
 
     def follow(self, ask: Ask) -> None:
-        """Take in what is new."""
+        """Apply the rows and settings of an ask."""
         if ask.base is not None:
             self.world, self.verdicts = World(), Verdicts()
             for row in ask.base:
@@ -43,7 +43,7 @@ class Core:
         return Decided(self.number, plan, took)
 
     def copy(self) -> "Core":
-        """Another one that knows the same."""
+        """An independent copy with the same world, settings and verdicts."""
         other = Core()
         other.world, other.settings = self.world.fresh(), self.settings
         other.verdicts, other.number = self.verdicts, self.number
@@ -51,7 +51,7 @@ class Core:
 
 
 class Inline:
-    """A Decider on the asker's own thread: for tests, the simulator and benchmarks in virtual time."""
+    """A Decider on the caller's thread: for tests, the simulator and benchmarks in virtual time."""
 
     trouble = ""
     beside = False
@@ -59,10 +59,10 @@ class Inline:
     def __init__(self) -> None:
         self.core = Core()
         self._decided: Decided | None = None
-        self._turn = threading.Condition()  # around the core: questions come on other threads
+        self._turn = threading.Condition()  # guards the core: questions come on other threads
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Answers are there at once: no waiter has to be woken."""
+        """Does nothing: answers are there at once."""
 
     def ask(self, ask: Ask) -> None:
         with self._turn:
@@ -82,4 +82,4 @@ class Inline:
         return work(copy)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""The loop's side of its talk with the decider: one ask at a time, and a plan that is applied or dropped."""
+"""The loop's side of the exchange with the decider: one ask at a time; each plan is applied or dropped."""
 
 import logging
 import time
@@ -16,50 +16,52 @@ from pliant.sched.world.rows import WORLD_ROWS, Row
 log = logging.getLogger(__name__)
 
 PATIENT, REFUSALS = 2.0, 3
-"""Seconds for which it waits once so many plans in a row came too late to be applied."""
+"""After REFUSALS plans in a row that came too late, the loop waits up to PATIENT seconds for the next."""
 
 BRIEF, LONGEST = 0.0005, 0.5
-"""Seconds: a plan that took no longer is always waited for and followed by no rest; no rest is longer."""
+"""Seconds: while plans take at most BRIEF, the loop always waits for them and does not rest afterwards.
+A rest after a plan is at most LONGEST."""
 
 REST = 1.0
 """Seconds of rest after a cycle that could not be recorded."""
 
 CROWD, CLOSE = 8, 0.1
-"""Requests follow one another closely if so many came within so many seconds."""
+"""Requests are crowded if the last CROWD of them came within CLOSE seconds."""
 
 BOUNDS = frozenset({"pools", "topologies", "departments", "projects", "bookings"})
-"""Rows by which every decision is bounded."""
+"""Kinds of rows that bound every decision."""
 
 
 class Dialogue:
-    """Belongs to the loop's thread, but for `due`, which any thread may set."""
+    """Belongs to the loop's thread, except `due`, which any thread may set."""
 
     def __init__(self, state: State, decider: Decider) -> None:
         self._state = state
         self.decider = decider
-        self._asked: Cycled | None = None  # what the decider has not answered; without its plan
+        self._asked: Cycled | None = None  # the unanswered ask, with an empty plan
         self._refused = 0  # plans in a row that came too late
         self._took = 0.0  # seconds that the last plan took
-        self._rests = 0.0  # monotonic; when it is asked again if nothing but time is in the way
+        self._rests = 0.0  # monotonic; end of the rest; 0: none
         self._requests = deque[float](maxlen=CROWD)  # monotonic; when the last were taken in
-        self.due = True  # something is to be decided that the decider was not asked about
+        self.due = True  # the decider is to be asked again
 
     @property
     def busy(self) -> bool:
-        """True while an answer is awaited."""
+        """True while the loop waits for an answer."""
         return self._asked is not None
 
     @property
     def rest(self) -> float:
-        """Seconds for which it is not asked: after a long decision without a change others have a turn."""
+        """Seconds until the next ask: after a long decision without a change the CPU is left to others."""
         return max(0.0, self._rests - time.monotonic()) if self._rests else 0.0
 
     def take_in(self, requests: int) -> None:
-        """So many requests are in the cycle that is made now."""
+        """Note that the present cycle takes in this many requests."""
         self._requests.extend([time.monotonic()] * requests)
 
     def patience(self, seconds: float) -> float:
-        """Seconds to wait for a plan: none where it will not come in time, or others wait for it."""
+        """Seconds to wait for a plan: 0 if the last plan took longer, or requests are crowded and it was
+        longer than BRIEF."""
         if self._refused >= REFUSALS:
             return seconds
         crowded = len(self._requests) == CROWD and time.monotonic() - self._requests[0] < CLOSE
@@ -72,12 +74,12 @@ class Dialogue:
 
     @property
     def after(self) -> int:
-        """Number of the ask after which the decider knows everything that is recorded by now."""
+        """Number of the ask after which the decider knows everything recorded by now."""
         self.due |= self.behind
         return self._state.cycles + self.behind
 
     def ask(self, now: int, *, whole: bool) -> None:
-        """Tell the decider what is new, and have it decide. `whole`: the recorder wants the whole world."""
+        """Send the decider the changes and ask for a plan. `whole`: the recorder wants the whole world."""
         state = self._state
         state.cycles += 1
         news, state.news = state.news, []
@@ -88,7 +90,10 @@ class Dialogue:
         self.decider.ask(ask)
 
     def answer(self, patience: float) -> Cycled | None:
-        """The ask with its plan, if that comes in time. If the decider is gone, the next one is told all."""
+        """The ask with its plan; None if none comes within `patience` seconds.
+
+        If the decider has ended, the next ask carries the whole world.
+        """
         if patience and self._refused >= REFUSALS:
             patience = max(patience, PATIENT)
         decided = self.decider.answer(patience)
@@ -109,14 +114,14 @@ class Dialogue:
         return replace(asked, plan=decided.plan, took=decided.took)
 
     def idle(self) -> None:
-        """While nothing is asked, what arrives says that the decider ended: the next one is told all."""
+        """Take an answer that came without an ask: the decider may have ended (see `answer`)."""
         if not self.busy:
             self.answer(0)
 
     def fits(self, decided: Cycled) -> bool:
-        """True if the plan may be applied to what is known now; else another one is due."""
+        """True if the plan applies to the present state. If not, or if it has changes, another one is due."""
         state = self._state
-        rows = [it.row for it in state.news]  # that came or went since it was asked for
+        rows = [it.row for it in state.news]  # put or dropped since the ask
         why = outdated(decided.plan, rows, decided.settings, state.settings)
         self.due |= bool(why) or not decided.plan.empty
         self._refused = self._refused + 1 if why else 0
@@ -125,18 +130,18 @@ class Dialogue:
         return not why
 
     def drop(self, *, rest: bool = False) -> None:
-        """What was asked does not count any more. `rest`: and is not asked again at once."""
+        """Ignore the answer to the present ask. `rest`: wait REST seconds before the next ask."""
         self._asked = None
         if rest and self.decider.beside:
             self._rests = time.monotonic() + REST
 
 
 def outdated(plan: Plan, changed: Iterable[Row], then: Settings, settings: Settings) -> str:
-    """Why a plan may not be applied to what is known now; empty if it may.
+    """Why a plan may not be applied to the present state; '' if it may.
 
-    `changed` are the rows that came or went since it was asked for, `then` the settings at that time. What
-    ended meanwhile has left more room than the plan knew of, and only plans give room away: so a plan holds
-    while nothing has changed of what it changes, of where it places, and of what bounds it.
+    `changed` are the rows put or dropped since the ask, `then` the settings of the ask. Work that ended since
+    then only leaves more room than the plan assumed, and only plans use room up. So a plan holds as long as
+    no task or workload that it changes, no node on which it places, and no row in BOUNDS has changed.
     """
     if settings is not then:
         return "the settings have changed"

@@ -1,7 +1,7 @@
-"""Asks and plans on the pipe between a server and its decider: pickled in pieces, none of which takes long.
+"""Sends asks and plans over the pipe between a server and its decider, pickled in small pieces.
 
-Only a process and its own child talk like this, over a private pipe. A piece is small because
-Python does nothing else while one is read, and the server has requests to answer meanwhile.
+Only a process and its own child use this, over a private pipe. A piece is small because Python runs no
+other thread while it unpickles one, and the server has to answer requests meanwhile.
 """
 
 import io
@@ -24,26 +24,26 @@ from pliant.sched.world.rows import Row
 R = TypeVar("R", bound=Row)
 
 PIECE = 250
-"""Rows or entries of a plan that go together."""
+"""Rows, or entries of a plan, in one piece."""
 
 OUT_OF_MEMORY = 3
-"""Exit code of a decider that did not get the memory it needed."""
+"""Exit code of a decider that ran out of memory."""
 
 LEFT_OUT: Mapping[str, Any] = {"launch": Launch(""), "annotations": ()}
-"""Fields of a workload that the core never reads, and what is there instead."""
+"""Fields of a workload that the core never reads, and the values sent instead."""
 
 _WORKLOADS, _REASONS, _WHICH, _ENDS = "workloads", "reasons", "which", "ends"
-"""Columns of verdicts: of the ids only those that were not in the last ones, or had another place."""
+"""Columns of verdicts. Only those ids are sent that the last verdicts lack or have in another order."""
 
 PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
 """Fields of a plan that are sequences of rows."""
 
 COLUMN = 5_000
-"""Entries of such a column that go together; of its reasons PIECE."""
+"""Entries of such a column in one piece; for reasons it is PIECE."""
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a dataclass as a call with its fields: quicker, and the same whether it is compiled or not."""
+    """Writes a dataclass as a call with its fields: faster, and the same whether it is compiled or not."""
 
     def reducer_override(self, value: object) -> Any:
         parts = _parts(cast(Hashable, type(value)))
@@ -51,7 +51,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _LeanPickler(_Pickler):
-    """Leaves out of workloads what the core never reads."""
+    """Leaves out the fields of workloads that the core never reads."""
 
     def reducer_override(self, value: object) -> Any:
         if type(value) is not Workload:
@@ -64,7 +64,7 @@ class _LeanPickler(_Pickler):
 
 @cache
 def _parts(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
-    """What gets the arguments that make a dataclass again; None for another class."""
+    """A getter of the arguments that rebuild a dataclass of this kind; None for another class."""
     if not is_dataclass(kind):
         return None
     names = _names(kind)
@@ -88,7 +88,7 @@ def packed(value: object) -> bytes:
 
 
 class Sender:
-    """Writes messages. Within one of them, what was one object stays one object."""
+    """Writes messages. An object that occurs twice in one message arrives as one object."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -123,7 +123,7 @@ class Sender:
 
 
 class Receiver:
-    """Reads messages. Raises EOFError when the other side is gone, TimeoutError when it says nothing."""
+    """Reads messages. Raises EOFError if the other side has ended, TimeoutError if no piece comes in time."""
 
     def __init__(self, pipe: Connection, patience: float | None = None) -> None:
         self._pipe = pipe
@@ -160,7 +160,7 @@ class Receiver:
         while (part := unpickler.load()) is not None:
             yield part
 
-    # what an Unpickler reads from; a value never goes beyond its piece
+    # the file that the Unpickler reads; no read crosses the end of a piece
     def read(self, size: int) -> bytes:
         return self._piece.read(size) or self._next().read(size)
 
@@ -175,7 +175,7 @@ class Receiver:
 
 
 def lean(row: R) -> R:
-    """The row without what the core never reads."""
+    """The row without the fields that the core never reads."""
     return replace(row, **LEFT_OUT) if isinstance(row, Workload) else row
 
 

@@ -1,4 +1,4 @@
-"""What the loop and the decider say to each other."""
+"""The protocol between the loop and the decider: asks, plans and questions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A row that was put into the world, or (`gone`) taken out of it."""
+    """A row that was put into the world, or (`gone`) dropped from it."""
 
     row: Row
     gone: bool = False
@@ -23,13 +23,13 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What happened since the ask before, and the request to decide about it."""
+    """The changes since the previous ask, and the request for a plan."""
 
     number: int  # rises by one with every ask of a server
     now: int  # ms since the epoch
     settings: Settings
     news: Sequence[News]  # in the order in which they were recorded
-    base: Sequence[Row] | None = None  # the whole world, `news` included; None: as before, with the news
+    base: Sequence[Row] | None = None  # the whole world with `news`; None: the previous one plus `news`
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Decided:
     """The answer to an ask."""
 
     number: int  # of the ask
-    plan: Plan | None  # None: the decider that was asked is gone; the next ask must bring the whole world
+    plan: Plan | None  # None: the decider has ended; the next ask must carry the whole world
     took: int = 0  # microseconds of deciding
 
 
 class Known(Protocol):
-    """What a question may look at: the world as it was when the last plan was made."""
+    """What a question may read: the world of the last plan."""
 
     @property
     def world(self) -> World: ...
@@ -50,32 +50,33 @@ class Known(Protocol):
     def settings(self) -> Settings: ...
     @property
     def verdicts(self) -> Verdicts:
-        """Why workloads wait, by that plan."""
+        """Why workloads wait, as of that plan."""
 
 
 Question = Callable[[Known], T]
-"""May change what it is given, which is a copy. It is a function of a module, or a partial of one."""
+"""Gets a copy, which it may change. It must be a module-level function, or a partial of one."""
 
 
 class Decider(Protocol):
-    """Follows the rows that it is fed. One ask at a time: the next one only after the answer to the last."""
+    """Follows the rows of each ask. The next ask comes after the answer to the last, or after the loop
+    dropped that ask."""
 
     def open(self, wake: Callable[[], None]) -> None:
-        """`wake` is called, on any thread, when an answer has arrived."""
+        """Start; it calls `wake`, on any thread, when an answer has arrived."""
 
     def ask(self, ask: Ask) -> None:
         """Returns at once."""
 
     def answer(self, timeout: float) -> Decided | None:
-        """The answer to the last ask; None if it has not come within `timeout` seconds."""
+        """The next answer; None if none comes within `timeout` seconds."""
 
     def question(self, work: Question[T], after: int, patience: float) -> T:
-        """What `work` says once the ask with number `after` is decided. For any thread, and worked on beside
-        the decisions. Raises what `work` refuses, and Unavailable after `patience` seconds."""
+        """The result of `work` once the ask with number `after` is decided. For any thread; runs beside the
+        decisions. Raises the Refused that `work` raises, and Unavailable after `patience` seconds."""
 
     @property
     def beside(self) -> bool:
-        """True if it works beside the loop, and so takes processor time from what the loop serves."""
+        """True if it runs in parallel with the loop, and so takes processor time from it."""
 
     @property
     def trouble(self) -> str:

@@ -1,7 +1,7 @@
 """The decider's own process: `python -m pliant.control.decider.process PARENT PIPE QUESTIONS`.
 
-It has one thread. It takes an ask, decides, answers, and takes the next. A question is a fork of it, made
-between two asks: the fork sees the world that the last plan was made for, and copies none of it.
+It has one thread. It takes an ask, decides, answers, and takes the next. It answers a question in a fork of
+itself, made between two asks: the fork sees the world of the last plan without copying it.
 """
 
 import gc
@@ -32,7 +32,7 @@ gc.freeze()
 gc.enable()
 
 WORKS = (questions, rehearsal)
-"""What forks are asked to do: imported here, so that no fork has to."""
+"""The modules of the questions, imported here so that no fork has to import them."""
 
 DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
@@ -48,10 +48,10 @@ class Process:
         self._pipe = pipe
         self._questions = questions
         self._core = Core()
-        self._waiting: list[tuple[int, socket.socket]] = []  # (number of the ask to wait for, the asker)
+        self._waiting: list[tuple[int, socket.socket]] = []  # (ask to wait for, socket of the caller)
 
     def run(self) -> None:
-        """Until the server closes its end of the pipe."""
+        """Serve until the server closes its end of the pipe, which raises EOFError."""
         receiver, sender = Receiver(self._pipe), Sender(self._pipe)
         ready = select.poll()
         ready.register(self._pipe, select.POLLIN)
@@ -61,7 +61,7 @@ class Process:
             if self._questions.fileno() in found:
                 self._hear()
             if self._pipe.fileno() in found:
-                with unswept():  # for garbage it looks once the answer is sent
+                with unswept():  # garbage is collected once the answer is sent
                     ask = receiver.ask()
                     self._core.follow(ask)
                     sender.decided(self._core.decide(ask.now))
@@ -80,7 +80,7 @@ class Process:
             try:
                 if os.fork():
                     return
-            except OSError as error:  # no memory, no processes: the asker sees that it is closed
+            except OSError as error:  # no memory or processes left: the caller sees its socket closed
                 sys.stderr.write(f"pliant: a question cannot be worked on: {error}\n")
                 return
             try:
@@ -90,18 +90,18 @@ class Process:
                 os._exit(1)
 
     def _answer(self, asker: socket.socket) -> None:
-        """In the fork: work on the question that the asker sends."""
+        """In the fork: answer the question that the caller sends."""
         gc.disable()  # a collection would touch, and so copy, every page
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        self._pipe.close()  # else a decider that is gone would seem to live
+        self._pipe.close()  # else a decider that has ended would seem to live
         for other in (self._questions, *(it for _, it in self._waiting)):
             other.close()
         os.nice(5)
         with asker.makefile("rwb") as stream:
-            said: tuple[str, object, str, str]  # name of what it raises, answer or what is wrong, hint, field
+            said: tuple[str, object, str, str]  # error's class or '', answer or error's message, hint, field
             try:
                 work, patience = pickle.load(stream)  # by the server over a private socket  # nosec B301
-                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then the asker has stopped waiting
+                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then the caller has stopped waiting
                 said = ("", work(self._core), "", "")
             except Refused as error:
                 said = (type(error).__name__, error.message, error.hint, error.field)
@@ -112,7 +112,7 @@ class Process:
                     "Try a smaller question.",
                     "",
                 )
-            except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
+            except Exception as error:  # noqa: BLE001 - the caller gets any error
                 text = f"The question cannot be answered: {error!r}."
                 said = ("Unavailable", text, "Nothing was changed.", "")
             stream.write(packed(said))
@@ -122,8 +122,8 @@ def main(argv: list[str]) -> int:
     parent, pipe, questions = map(int, argv)
     ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
-        return 0  # it ended before we said that we want to end with it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the server's terminal; we end when its pipe does
+        return 0  # the server ended before prctl() took effect
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the server's terminal; EOF on the pipe ends it
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave nothing behind
     with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""Questions about the world: why does it wait, what would help, what if, what would become of it."""
+"""Questions about the world: why a workload waits, what would help, what-if, dry runs and rehearsals."""

@@ -1,4 +1,4 @@
-"""Dry runs: a change is made in a draft that is thrown away, and the scheduler says what it would lead to."""
+"""Dry runs: makes a change in a draft that is thrown away, and computes what the scheduler would do then."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +31,12 @@ class Trial:
 
     put: tuple[Row, ...]
     drop: tuple[Row, ...]
-    settings: Settings  # about scheduling, as they would be
-    said: tuple[str, ...]  # what its history would say
+    settings: Settings  # about scheduling, after the change
+    said: tuple[str, ...]  # the messages of its events
 
 
 class Tried(Exception):
-    """Raised where a change would have been made."""
+    """Raised instead of making a change."""
 
     def __init__(self, trial: Trial) -> None:
         super().__init__("nothing was changed")
@@ -44,7 +44,7 @@ class Tried(Exception):
 
 
 def together(trials: Sequence[Trial]) -> Trial:
-    """Several changes of different things as one."""
+    """Several changes of different objects as one."""
     return Trial(
         tuple(row for trial in trials for row in trial.put),
         tuple(row for trial in trials for row in trial.drop),
@@ -54,7 +54,7 @@ def together(trials: Sequence[Trial]) -> Trial:
 
 
 class DryLoop:
-    """A loop that carries out no change: a caller that asks for one gets Tried, or is refused as always."""
+    """A loop that makes no change: a request for one raises Tried, or is refused as usual."""
 
     def __init__(self, loop: "Loop") -> None:
         self._real = loop
@@ -63,7 +63,7 @@ class DryLoop:
         return getattr(self._real, name)
 
     def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
-        """Between two cycles; what a change sets in memory is put back before the next one."""
+        """Raise Tried after a try between two cycles, which restores what the change set in memory."""
         raise Tried(self._real.look(partial(self._try, run), timeout))
 
     def _try(self, run: Callable[[Draft], Any], state: State) -> Trial:
@@ -84,7 +84,7 @@ class DryLoop:
 
 
 def consequences(loop: "Loop", trial: Trial) -> Supposed:
-    """What the scheduler would do otherwise, once all has settled."""
+    """What the scheduler would do differently, once all has settled."""
     change = Change(
         tuple(lean(row) for row in trial.put if of_world(row)),
         tuple(row for row in trial.drop if of_world(row)),
@@ -103,7 +103,7 @@ def _consequences(state: Known, now: int, change: Change, settings: Settings) ->
         change, puts=tuple(row for row in change.puts if WORLD_ROWS.identity(row) not in dropped)
     )
     found = what_if(world, now, state.settings, decide, change, settings)
-    apply(world, change)  # so that what is new has its name
+    apply(world, change)  # so that new workloads have their names
     for row in change.puts:
         if isinstance(row, Workload):
             names[row.id] = workload_named(world, row.id)

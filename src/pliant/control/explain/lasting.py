@@ -1,4 +1,4 @@
-"""How long work runs: as its owner declared, or as work like it ran before."""
+"""Estimates how long work runs: as its owner declared, or as similar work ran before."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from pliant.sched.explain.eta_model import Known, Lasting
 from pliant.sched.world.state import World
 
 FEW = 3
-"""With fewer past runs nothing is said."""
+"""With fewer past runs there is no estimate."""
 
 
 class PastRuns:
-    """Run times of workloads that completed, by likeness: owner and name without number, project, all."""
+    """Run times of completed workloads by similarity: same owner and name without number, project, kind."""
 
     def __init__(self, ended: Iterable[Workload]) -> None:
         self._runs: dict[tuple[str, ...], list[int]] = {}
@@ -26,7 +26,7 @@ class PastRuns:
             runs.sort()
 
     def lasting(self, row: Workload) -> Lasting | None:
-        """A quarter ran no longer than its `short`, nine of ten no longer than its `long`."""
+        """A quarter of similar runs took at most `short`, nine of ten at most `long`; None: too few runs."""
         for key in likeness(row):
             runs = self._runs.get(key, [])
             if len(runs) >= FEW:
@@ -35,14 +35,14 @@ class PastRuns:
 
 
 def likeness(row: Workload) -> tuple[tuple[str, ...], ...]:
-    """From the closest to the widest."""
+    """The keys of similar workloads, from the closest to the widest."""
     kind = row.kind.value
     stem = row.name.rstrip("0123456789abcdef").rstrip("-") or row.name
     return (kind, row.project, row.user, stem), (kind, row.project), (kind,)
 
 
 def known_for(world: World, past: PastRuns) -> Known:
-    """What is known of each workload of a world: first what it says itself, less what it ran before."""
+    """The run time of each workload of a world: the declared maximum less what it ran, else by past runs."""
 
     def known(wid: str) -> Lasting | None:
         row = world.workloads[wid]

@@ -1,4 +1,4 @@
-"""Why does it wait, what would unblock it, when will it start; what if. Worked on beside the loop."""
+"""Answers what would unblock a workload, when it will start, and what-if questions, beside the loop."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,55 +34,55 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KINDS = 1
-"""Kinds of remedy after which a quick answer is content."""
+"""Kinds of remedy after which the search for a quick answer ends."""
 
 QUICK, FULL = 30_000, 2_000_000
-"""Microseconds that the core may take for the remedies of a quick and of a full answer, about."""
+"""About how many microseconds the core may take for the remedies of a quick and of a full answer."""
 
 PLAYED = 1_500_000
-"""Microseconds that playing forward may take, about; a full answer only."""
+"""About how many microseconds playing forward may take; in a full answer only."""
 
 SMALL = 1_000
-"""Workloads up to which it takes longer to leave out those that cannot matter than to look at all."""
+"""Number of workloads up to which it takes longer to leave out irrelevant ones than to keep all."""
 
 DEEP = 8
-"""Places in the queue behind which it is of little use to look whose end would help."""
+"""Place in the queue behind which it is of little use to search for workloads whose end would help."""
 
 ALL = 0.4
-"""Seconds for the remedies of all that waits together."""
+"""Seconds for the remedies of all waiting workloads together."""
 
 TRIES = 4, 40
-"""Questions to the core for each of what waits: few at first, then more for those that few did not help."""
+"""Questions to the core for each kind of waiting workload: few at first, more where few found no remedy."""
 
 REMEMBERED = 10_000
 """Ms after which the past runs are read again."""
 
 LARGE = 3_000
-"""Workloads beyond which nothing is played forward by the core."""
+"""Number of workloads beyond which the core plays nothing forward."""
 
 
 Cures = tuple[Cure, ...]
-"""What must be done together."""
+"""Steps that must be done together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
-    """What is said of one workload that waits, besides its reason."""
+    """The answer about one waiting workload, besides its reason."""
 
     never: bool  # the machines could not hold it even if they were empty
     remedies: tuple[Cures, ...]
     estimate: Estimate
-    complete: bool  # False: the time was up before all kinds of remedy were looked at
-    ahead: int = 0  # milli-GPUs that those before it in the queue wait for
+    complete: bool  # False: the time was up before all kinds of remedy were tried
+    ahead: int = 0  # milli-GPUs for which those before it in the queue wait
 
 
 @dataclass(frozen=True, slots=True)
 class Suggested:
-    """What would let the first of those start that ask for the same in the same way."""
+    """What would start the first of several workloads that request the same in the same way."""
 
     first: str  # id
     like: tuple[str, ...]  # ids of those that wait behind it for the same
-    remedy: Cures | None  # None: none was found in the time there is
+    remedy: Cures | None  # None: none was found in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,33 +106,33 @@ class Questions:
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
-        self._past: tuple[int, Sequence[Workload]] = (0, ())  # when it was read, what had ended then
+        self._past: tuple[int, Sequence[Workload]] = (0, ())  # (ms when read, what had ended)
 
     @property
     def recorder(self) -> Recorder:
-        """What is kept of past cycles."""
+        """The recorder of past cycles."""
         return self._loop.recorder
 
     @property
     def audit(self) -> Audit:
-        """Who was due what in the past hours, and who got it."""
+        """What each project was entitled to in the past hours, and what it received."""
         return self._loop.audit
 
     def unblock(self, identity: str, *, full: bool = False) -> Unblocked | None:
-        """What would let it start, and when it will; None if it does not wait. `full` takes its time."""
+        """What would let it start, and when it will; None if it does not wait. `full`: a longer search."""
         cost = max(200, self._loop.board.cycle_us)
         now = self._loop.clock.now()
         work = partial(_unblock, now=now, identity=identity, ended=self._ended(now), cost=cost, full=full)
         return self._answered(work, None)
 
     def starts(self, identities: Sequence[str]) -> Mapping[str, Estimate]:
-        """When those that still wait will start, by id."""
+        """When those of them that wait will start, by id."""
         now = self._loop.clock.now()
         work = partial(_starts, now=now, identities=tuple(identities), ended=self._ended(now))
         return self._answered(work, {})
 
     def _answered(self, work: Question[T], otherwise: T) -> T:
-        """The answer, or `otherwise` while the decider is in trouble: every response says so then."""
+        """The answer, or `otherwise` while the decider is in trouble, which every response then reports."""
         try:
             return self._loop.question(work)
         except Unavailable:
@@ -141,23 +141,23 @@ class Questions:
             raise
 
     def _ended(self, now: int) -> list[Workload]:
-        """The past runs, as they were up to `REMEMBERED` ago."""
+        """The deleted workloads that are remembered, read at most REMEMBERED ms ago."""
         if not 0 <= now - self._past[0] < REMEMBERED:
             self._past = now, self._loop.store.ended()
         return [lean(row) for row in self._past[1]]
 
     def suggest(self) -> tuple[Suggested, ...]:
-        """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
+        """One remedy for each kind of waiting workload, in queue order, as far as ALL seconds suffice."""
         return self._loop.question(partial(_suggested, now=self._loop.clock.now()))
 
     def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
-        """What would be different if all of that were so; see control.supposing for the words."""
+        """What would be different with all these changes; control.explain.supposing defines their form."""
         if not said:
             raise BadRequest("No change was given.", "Specify at least one change.")
         return self._loop.question(partial(_what_if, now=self._loop.clock.now(), said=list(said)))
 
     def preview(self, nodes: Sequence[str], *, stop: bool) -> Drained:
-        """What becomes of the work on nodes that are drained."""
+        """What would happen to the work on these nodes if they were drained."""
         return self._draining(nodes, stop)[0]
 
     def drain(self, nodes: Sequence[str], user: str, *, stop: bool) -> Drained:
@@ -167,7 +167,7 @@ class Questions:
         def run(draft: Draft) -> Drained:
             world = self._loop.world
             for name in nodes:
-                if name not in world.nodes:  # it went away meanwhile
+                if name not in world.nodes:  # removed since the question
                     raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
                 draft.put(replace(world.nodes[name].row, draining=True))
                 counts = f"{len(plan.moves)} move, {len(plan.waits)} run to their end, {len(plan.stops)} stop"
@@ -208,7 +208,7 @@ def _what_if(state: Known, now: int, said: Sequence[Mapping[str, Any]]) -> Suppo
     change = suppose(world, now, state.settings, said)
     found = what_if(world, now, state.settings, decide, change)
     ended = {row.id: workload_named(world, row.id) for row in change.drops if isinstance(row, Workload)}
-    apply(world, change)  # so that what is new has its name
+    apply(world, change)  # so that new workloads have their names
     names = {
         it.workload: workload_named(world, it.workload)
         for it in found.differences
@@ -225,7 +225,7 @@ def _unblock(
         raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
     verdict = state.verdicts.of(identity)
     if verdict is None or row.held or row.phase in (Phase.COMPLETED, Phase.FAILED):
-        return None  # what is held competes for nothing: its reason says all
+        return None  # a held workload does not compete: its reason says all
     large = len(state.world.workloads) > SMALL
     world = narrowed(state.world, [identity]) if large else state.world
     each = max(100, cost * len(world.workloads) // len(state.world.workloads))
@@ -260,7 +260,7 @@ def _starts(
 
 
 def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
-    """Those that wait for the same share one search, which is about the first of them."""
+    """One search for each set of workloads that wait for the same; it is about the first of them."""
     until = time.monotonic() + ALL
     world, verdicts, places = state.world, state.verdicts, state.verdicts.places
     world.update_sets()

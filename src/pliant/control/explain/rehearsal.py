@@ -16,9 +16,9 @@ class Rehearsal:
     """The part of a plan that concerns one workload."""
 
     workload: Workload
-    placements: tuple[tuple[str, Placement], ...]  # (task, where) of what it would be given
-    reason: Reason | None  # why it is placed so, or why it would wait
-    disrupted: tuple[Decision, ...]  # what others would lose or be moved for it
+    placements: tuple[tuple[str, Placement], ...]  # (task, placement) that it would get
+    reason: Reason | None  # why it would be placed so, or why it would wait
+    disrupted: tuple[Decision, ...]  # those that would take from others or move them for it
 
 
 def rehearse(known: Known, guest: Workload, tasks: Sequence[Task], now: int) -> Rehearsal:

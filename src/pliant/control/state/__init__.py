@@ -1,1 +1,1 @@
-"""What the server knows, and how facts, plans and people change it: rows in, rows recorded."""
+"""The server's state in memory, and how facts, plans and requests change it: rows in, rows recorded."""

@@ -1,4 +1,4 @@
-"""What the loop knows of people, programs and rules."""
+"""The loop's rows about users, applications and access rules."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class AccessBook:
 
     @property
     def seen(self) -> Access:
-        """All of it as it is now."""
+        """All rows as they are now."""
         if self._stale:
             self._seen = access_of(*(self._rows[kind] for kind in KINDS))
             self._stale = False

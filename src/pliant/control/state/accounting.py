@@ -1,9 +1,9 @@
-"""How much of each node pool every project has used recently, for the share over quota and for people to see.
+"""Keeps how much of each node pool every project has used recently, for the over-quota share and for people.
 
 Use is GPU time: milli-GPUs claimed times milliseconds. It is kept in periods, each a part of the window, so
-that what is older than the window can be left out and what is older than others can count less. Claims change
-only in cycles, and a cycle that changes them writes the sums with them: a server that was gone for hours goes
-on where it was, with the claims that stood meanwhile.
+that use from before the window is left out and older use counts less. Claims change only in cycles, and a
+cycle that changes them writes the sums too. So a server that restarts after hours adds the claims that held
+in the meantime.
 """
 
 from collections.abc import Iterable
@@ -17,16 +17,16 @@ from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
 
 PERIODS = 24
-"""Parts of the window: the oldest is left out a bit at a time."""
+"""Periods in the window; the oldest leaves it gradually."""
 
 REFRESH = 60_000
-"""Ms: sums are brought up to date when they are older than this ..."""
+"""Ms: sums older than this are brought up to date."""
 
 AT_ONCE = 100
-"""... but no more of them in one go, so that a thousand projects do not make a long cycle."""
+"""Most such sums brought up to date at once, so that a thousand projects do not make a long cycle."""
 
 WHOLE = ""
-"""In place of a project: the row of what the pool itself had to give."""
+"""In place of a project: the row of the pool's whole capacity."""
 
 Periods = tuple[tuple[int, int, int], ...]
 Key = tuple[str, str]
@@ -55,7 +55,7 @@ _HALVES = _halves()
 
 
 def decayed(amount: int, age: int, half_life: int) -> int:
-    """What is left of an amount of that age in ms; all of it where there is no half-life."""
+    """What remains of an amount after `age` ms; all of it without a half-life."""
     if not half_life or age <= 0:
         return amount
     halvings, rest = divmod(age, half_life)
@@ -63,7 +63,7 @@ def decayed(amount: int, age: int, half_life: int) -> int:
 
 
 def total(periods: Periods, now: int, settings: Settings) -> int:
-    """The sum that counts at that instant: nothing from before the window, the rest by its age."""
+    """The sum that counts at `now`: nothing from before the window, the rest decayed by its age."""
     begin, found = now - settings.past_use_window, 0
     for start, end, amount in periods:
         if end <= begin:
@@ -75,7 +75,7 @@ def total(periods: Periods, now: int, settings: Settings) -> int:
 
 
 def lengthened(periods: Periods, rate: int, since: int, now: int, settings: Settings) -> Periods:
-    """The periods with so many milli-GPUs held from `since` to `now`, and without what is too old."""
+    """The periods plus `rate` milli-GPUs held from `since` to `now`, without those before the window."""
     length = max(1, settings.past_use_window // PERIODS)
     begin = now - settings.past_use_window
     kept = [period for period in periods if period[1] > begin]
@@ -108,9 +108,9 @@ class Accounting:
         self._rates: dict[Key, int] = {}  # milli-GPUs held since the row of that key was written
 
     def keep(self, draft: Draft) -> None:
-        """Bring the rows of this instant up to date: before a plan is made, and after it changed claims."""
+        """Bring the rows up to date; called before a plan is made, and after it changed claims."""
         world = self._state.world
-        if self._world is not world:  # rebuilt from rows: what they hold is what was held all along
+        if self._world is not world:  # rebuilt: the present claims held since the rows were written
             self._world = world
             self._rates = {key: rate for key, rate in self._held(world) if key in world.past_uses}
         if self._state.moved:
@@ -134,7 +134,7 @@ class Accounting:
         return key[1] in world.pools and (key[0] == WHOLE or key[0] in world.projects)
 
     def _held(self, world: World) -> Iterable[tuple[Key, int]]:
-        """What is had and held now; pools first, since their sums are in the rows of projects."""
+        """Key and milli-GPUs of each pool's capacity, then of each project's claims, whose rows need it."""
         for pool in world.pools:
             yield (WHOLE, pool), world.capacity.get(pool, NOTHING).gpu
         for pool in world.pools:

@@ -1,4 +1,4 @@
-"""Rows that contradict the rest: each is told once when it is found and once when it is gone."""
+"""Finds rows that contradict the rest; reports each once when it appears and once when it is gone."""
 
 import logging
 
@@ -23,7 +23,7 @@ class Contradictions:
         self._devices = DeviceFaults()
 
     def look(self, draft: Draft) -> None:
-        """Note what contradicts the rest now; it is set aside, everything else is scheduled as ever."""
+        """Record what contradicts the rest now; it is set aside, everything else is scheduled as usual."""
         state = self._state
         if not state.moved and self._looked is not None and draft.now - self._looked < EVERY:
             return

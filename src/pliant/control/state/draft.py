@@ -1,4 +1,4 @@
-"""What one cycle is about to record: rows, removals and history, in order, before anything is committed."""
+"""Collects what one cycle is about to record: rows, removals and history, before anything is committed."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ class Draft:
     settings: dict[str, str] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
-    """Of people, not of the plan: sent once the rest is on disk."""
+    """From requests, not from the plan; sent once the rest is on disk."""
     when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
-    """Run with the whole draft once the cycle's plan is made, before anything is committed."""
+    """Called with the whole draft and the cycle's plan (empty if there is none) before the commit."""
 
     def put(self, row: Row | Remembered) -> None:
         key = STORED_ROWS.identity(row)
@@ -67,7 +67,7 @@ class Draft:
         )
 
     def absorb(self, other: "Draft") -> None:
-        """Take over what another draft holds, as if it had been written here."""
+        """Take over what another draft holds, as if it was written here."""
         for row in other.rows.values():
             self.put(row)
         for gone in other.dropped.values():
@@ -84,7 +84,7 @@ class Draft:
 
     @property
     def weighty(self) -> bool:
-        """True if more than reports of jobs is in it: those come again if the machine loses its power."""
+        """True if it holds more than progress reports, which jobs send again after a power failure."""
         light = all(isinstance(row, Progress) for row in self.rows.values())
         return not light or bool(self.dropped or self.events or self.settings or self.audit)
 

@@ -1,7 +1,7 @@
-"""Dependencies, begin times, turns and limits: when a workload that was held may compete.
+"""Decides when a held workload may compete, by dependencies, begin times, array limits and user limits.
 
-Belongs to the loop's thread. A dependency that was met stays met, and what ended is looked at in the cycle in
-which it ends: nothing depends on how long its row is kept.
+Belongs to the loop's thread. A dependency that was met stays met, and the end of a workload is seen in the
+cycle in which it ends. So nothing depends on how long its row is kept.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ class Holds:
         self.wake: int | None = None  # ms; the next begin time
 
     def look(self, draft: Draft) -> None:
-        """Let go of what may compete, and cancel what never can, until nothing follows from that."""
+        """Release what may compete and cancel what never can, until no more is cancelled."""
         while self._turn(draft):
             self._state.renew_phases(draft)
 
     def _turn(self, draft: Draft) -> bool:
-        """True if something was cancelled, on which others may depend."""
+        """Do one pass; True if it cancelled a workload, on which others may depend."""
         world, cancelled = self._state.world, False
         waiting = sorted((world.workloads[it] for it in self._state.waiting), key=_order)
         going = self._going(waiting)
@@ -56,7 +56,7 @@ class Holds:
         return cancelled
 
     def _going(self, waiting: Iterable[Workload]) -> Counter[str]:
-        """Elements that compete or run, by array, of those arrays in which some wait for their turn."""
+        """Number of elements that compete or run, for each array in which some wait for their turn."""
         limited = {row.element.array for row in waiting if row.element is not None and row.element.at_once}
         return Counter(
             row.element.array
@@ -66,7 +66,7 @@ class Holds:
         )
 
     def _again(self, row: Workload, one: Dependency) -> Dependency:
-        """The dependency on the job that was submitted under the same name after the one that failed."""
+        """The dependency, moved to the job of the same name that was submitted after the first one failed."""
         rows = self._state.world.workloads
         if not row.keep_pending or one.met or not _over(rows.get(one.workload)) or self._met(one):
             return one
@@ -98,7 +98,7 @@ class Holds:
                 return over and not _succeeded(row)
 
     def _hopeless(self, row: Workload, after: Sequence[Dependency]) -> Dependency | None:
-        """A dependency that can never be met and without which it never starts."""
+        """A dependency that can never be met and that it cannot start without; None: there is none."""
         if row.keep_pending:
             return None
         world = self._state.world.workloads
@@ -116,12 +116,12 @@ class Holds:
 
 
 def _order(row: Workload) -> tuple[int, int]:
-    """Who goes first where not all may begin."""
+    """The sort key of waiting workloads: higher priority first, then older."""
     return (-row.priority, row.serial)
 
 
 def hold(row: Workload, now: int) -> str:
-    """Code of what keeps it from competing, as its own row says; an array's turn is not looked at."""
+    """Code of what keeps it from competing, by its own row; '': nothing. Array turns are not checked."""
     met = [one.met for one in row.after]
     if met and not (any(met) if row.after_any else all(met)):
         return DEPENDENCY

@@ -1,4 +1,4 @@
-"""For how long the GPUs of each workload have done nothing, by one look at each minute."""
+"""Measures how long the GPUs of each workload have been idle, by one look per minute."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from pliant.model.sample import MINUTE, Sample
 
 QUIET = 5_000
-"""Thousandths of a percent of the time up to which a GPU does nothing: tools that look at it cost some."""
+"""Thousandths of a percent of busy time up to which a GPU counts as idle: monitoring tools cause some."""
 
 TOUCHED = 16 * 2**20 * 1000
-"""Thousandths of a byte by which memory in use changes when a program begins or ends between two looks."""
+"""Thousandths of a byte. If the memory in use changes by more, a program began or ended between two looks."""
 
 GAP = 3 * MINUTE
-"""Ms without a look after which nothing is known of what was before."""
+"""Ms without a look after which a span starts over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The present one of a workload that does nothing."""
+    """The present idle time of a workload."""
 
     since: int  # ms: the last look at which it was not known to be idle
     seen: int  # ms: the newest look
-    memory: int  # then in use, in thousandths of a byte
+    memory: int  # in use at the newest look, in thousandths of a byte
 
 
 class Spans:
-    """Of all workloads. One look that sees work ends a span: no average over its life hides or makes one."""
+    """The spans of all workloads. One look that sees work ends a span; no averages are used."""
 
     def __init__(self) -> None:
         self._spans: dict[str, Span] = {}
 
     def look(self, samples: Iterable[Sample], now: int) -> Mapping[str, int]:
-        """Ms by id for those that are idle; a workload whose GPUs nobody can measure is not."""
+        """Idle ms by workload id, 0 for one that works; without workloads whose GPUs cannot be measured."""
         found: dict[str, Span] = {}
         for sample in samples:
             kind, _, identity = sample.subject.partition(":")

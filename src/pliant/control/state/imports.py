@@ -1,4 +1,4 @@
-"""Workloads that engines found: somebody gave them to an engine itself, and may change them there."""
+"""Takes in workloads that engines found: people created them in the engine and may change them there."""
 
 import re
 from collections.abc import Collection, Container
@@ -21,8 +21,8 @@ class Answer:
 
     engine: str
     workload: str  # id
-    why: str  # it is not taken in, or waits; empty: it is taken in
-    taken: bool  # it is a workload
+    why: str  # why it is not taken in, or waits; '': it is taken in
+    taken: bool  # True if it is a workload now
 
 
 class Imports:
@@ -33,10 +33,10 @@ class Imports:
         self._refused: dict[str, Workload] = {}  # in the order in which they were found
         self._again: dict[str, Workload] = {}  # found again before their old row was gone
         self._answers: list[Answer] = []
-        self._codes: dict[str, str] = {}  # workload -> of the reason that was told last
+        self._codes: dict[str, str] = {}  # workload -> code of the last reported reason
 
     def answers(self) -> list[Answer]:
-        """Those since the last call."""
+        """The answers since the last call."""
         told, self._answers = self._answers, []
         return told
 
@@ -64,7 +64,7 @@ class Imports:
                 self.gone(row.id, draft)
 
     def explain(self, now: int) -> None:
-        """Tell engines why what they found waits, as far as anybody may know it, when that has changed."""
+        """Tell engines why their workloads wait, as far as the project may know, if the code has changed."""
         state = self._state
         for identity in sorted(state.touched):
             row, verdict = state.world.workloads.get(identity), state.verdicts.of(identity)
@@ -76,7 +76,7 @@ class Imports:
                 self._answers.append(Answer(row.origin.engine, identity, why, taken=True))
 
     def look(self, draft: Draft) -> None:
-        """What was refused is tried again when projects have changed; what is incomplete is held."""
+        """Try refused work again when projects have changed, hold incomplete work, close completed work."""
         if self._state.moved and self._refused:
             waiting, self._refused = self._refused, {}
             for row in waiting.values():
@@ -95,7 +95,7 @@ class Imports:
                     self._state.put(draft, replace(known, held=held))
 
     def _close(self, row: Workload, origin: Origin, draft: Draft) -> None:
-        """Its maker makes no more of it: once nothing of it lives, what waits has ended as that says."""
+        """End its waiting tasks once none lives: its maker makes no more pods. They fail if the maker did."""
         tasks = self._state.world.tasks_of(row.id)
         waiting = [task for task in tasks if task.phase is TaskPhase.WAITING]
         if not waiting or any(task.phase.live for task in tasks):
@@ -115,7 +115,7 @@ class Imports:
         return any(count > ready.get(group, 0) for group, count in wanted.items())
 
     def _take(self, row: Workload, draft: Draft) -> None:
-        """Make a workload of it, if its project is there."""
+        """Make it a workload; refuse it if its project does not exist."""
         assert row.origin is not None
         state, world = self._state, self._state.world
         project = next((it for it in world.projects.values() if it.name == row.project), None)
@@ -146,7 +146,7 @@ class Imports:
         self._answers.append(Answer(row.origin.engine, row.id, "", taken=True))
 
     def _follow(self, known: Workload, row: Workload, draft: Draft) -> None:
-        """It has changed where it came from: how many pods wait, and how many there are to be."""
+        """Follow a change at its origin: how many pods wait, and how many there are to be."""
         assert row.origin is not None and known.origin is not None
         tasks = {task.name: task for task in self._state.world.tasks_of(known.id)}
         groups = groups_of(known, row, tasks.values())
@@ -167,7 +167,7 @@ class Imports:
 
 
 def valued(row: Workload, known: PriorityClass | None) -> Workload:
-    """With the priority that its class has here; another one's is what the cluster says."""
+    """The workload with the priority that its class has here; the cluster's value if the class is unknown."""
     if row.priority_class in PRIORITIES:
         value = PRIORITIES[row.priority_class]
         return replace(row, priority=value, preemptible=row.preemptible and value < PREEMPTIBLE_BELOW)
@@ -191,8 +191,8 @@ def tasks_of(workload: Workload) -> list[Task]:
 
 
 def groups_of(known: Workload, row: Workload, tasks: Collection[Task]) -> tuple[TaskGroup, ...]:
-    """Those of the row, so that what runs goes on: a gang that grew is not broken, and a group that is no
-    longer named stays until the last of its tasks is gone.
+    """The groups of the row, adjusted so that running tasks continue: no minimum rises while a task lives,
+    and a group that the row no longer names stays until its last task is gone.
     """
     before = {group.name: group for group in known.groups}
     if any(task.phase.live for task in tasks):

@@ -1,7 +1,7 @@
-"""Limits for each person: how many GPUs at once, how many jobs that wait, how many GPU hours in 30 days.
+"""Limits for each user: GPUs at once, pending jobs, and GPU hours in 30 days.
 
-Belongs to the loop's thread. A limit for somebody by name goes before that for everybody; one in a
-project and one in all projects together hold both. What has started is never stopped for a limit.
+Belongs to the loop's thread. A user's own limit replaces the limit for everybody. A limit in one project and
+one over all projects both apply. No limit stops a workload that has started.
 """
 
 from collections import Counter
@@ -26,9 +26,9 @@ WINDOW_DAYS = 30
 
 
 def asked(row: Workload, state: State) -> int:
-    """Milli-GPUs that it holds at once, without what it borrows beyond its request.
+    """Milli-GPUs that it holds at once, without bonus GPUs beyond its request.
 
-    Memory of GPUs counts on the largest that there is.
+    A request for GPU memory counts as a part of the largest GPU in the cluster.
     """
     largest = 0
     if any(group.request.gpu_memory for group in row.groups):
@@ -40,7 +40,7 @@ def asked(row: Workload, state: State) -> int:
 
 
 def bounds(state: State, user: str, project: str) -> Iterable[Allowance]:
-    """What holds for that person there, that of the project first."""
+    """The limits that apply to that user in that project; the project's own first."""
     known = state.access.seen.allowances
     for scope in (project, ""):
         found = known.get((user, scope)) or known.get((EVERYBODY, scope))
@@ -49,7 +49,7 @@ def bounds(state: State, user: str, project: str) -> Iterable[Allowance]:
 
 
 def counts(row: Workload) -> bool:
-    """True if it competes or runs: what is held back counts nowhere yet."""
+    """True if it competes or runs; a held workload does not count yet."""
     return workload_open(row) and not row.held
 
 
@@ -59,24 +59,24 @@ def live(state: State, row: Workload) -> bool:
 
 @dataclass(slots=True)
 class Turns:
-    """Who may still begin in one look at those who wait."""
+    """Decides which workloads may begin within one look at those that wait."""
 
     state: State
     now: int
-    wake: int | None = None  # ms; when GPU hours are next got back
+    wake: int | None = None  # ms; when GPU hours next become available
     _all: Counter[tuple[str, str]] | None = None  # (user, project) -> milli-GPUs
     _going: dict[tuple[str, str], int] = field(default_factory=dict)  # (user, scope) -> milli-GPUs
-    _spent: dict[tuple[str, str], int | None] = field(default_factory=dict)  # likewise -> ms of the cure
+    _spent: dict[tuple[str, str], int | None] = field(default_factory=dict)  # likewise -> see `_until`
     _refused: dict[tuple[str, str, int], Limited] = field(default_factory=dict)  # by user, project, need
 
     def over(self, row: Workload) -> Limited | None:
-        """The limit for which it has to wait; None: it may begin, and counts from now on."""
+        """The limit that makes it wait; None: it may begin, and counts from now on."""
         if not self.state.access.seen.allowances or not (need := asked(row, self.state)):
             return None
         alike = (row.user, row.project, need)
         found = self._refused.get(alike) or self._looked(row, need)
         if found is not None:
-            self._refused[alike] = found  # nothing gets free within one look
+            self._refused[alike] = found  # nothing becomes free within one look
         return found
 
     def _looked(self, row: Workload, need: int) -> Limited | None:
@@ -104,7 +104,7 @@ class Turns:
         return self._going[user, scope]
 
     def _until(self, user: str, it: Allowance) -> int | None:
-        """When (ms) there are hours again if none are used until then; None: there are some now."""
+        """When (ms) hours are available again if none are used until then; None: some are available now."""
         if (user, it.project) not in self._spent:
             days = spent(self.state, user, it.project, self.now)
             self._spent[user, it.project] = eased(days, it.gpu_ms or 0, self.now)
@@ -127,7 +127,7 @@ def spent(state: State, user: str, scope: str, now: int) -> Sequence[int]:
 
 
 def eased(days: Sequence[int], most: int, now: int) -> int | None:
-    """When (ms) so much of the window has gone by that less than `most` is in it; None: it is less now."""
+    """When (ms) enough days have left the window that its sum is below `most`; None: it is below it now."""
     rest, at = sum(days), now // DAY * DAY
     if rest < most:
         return None
@@ -139,25 +139,25 @@ def eased(days: Sequence[int], most: int, now: int) -> int | None:
 
 
 def beginning(row: Workload, state: State, now: int) -> Workload:
-    """As it is recorded when it is to compete from now on: held back if a limit says so."""
+    """The row to record when it begins to compete: held if it is over a limit."""
     limited = Turns(state, now).over(row) if not row.held else None
     return replace(row, held=USER_LIMIT, limited=limited) if limited is not None else row
 
 
 def parked(row: Workload, state: State) -> Workload:
-    """Held back until this very cycle looks at who may begin, if a limit may say anything about it."""
+    """The row, held until the same cycle checks the limits, if any limit on use applies to it."""
     limited = any((it.running, it.gpu_ms) != (None, None) for it in bounds(state, row.user, row.project))
     return replace(row, held=USER_LIMIT) if limited and not row.held else row
 
 
 def waiting(state: State, user: str, scope: str) -> int:
-    """Jobs of that person of which nothing runs."""
+    """The number of that user's jobs without a live task."""
     rows = (row for row in state.world.workloads.values() if row.user == user and workload_open(row))
     return sum(1 for row in rows if (not scope or row.project == scope) and not live(state, row))
 
 
 def check_waiting(made: Sequence[Workload], state: State) -> None:
-    """Raise OverLimit if these are more than their user may have waiting."""
+    """Raise OverLimit if these are more pending jobs than their user may have."""
     user, project = made[0].user, made[0].project
     for it in bounds(state, user, project):
         if it.waiting is None:

@@ -1,4 +1,4 @@
-"""What people set on nodes: labels and taints, laid over what engines report, kept when they report again."""
+"""Labels and taints that people set on nodes: they override what engines report, also in later reports."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pliant.model.affinity import HOST, Effect, Taint
 from pliant.model.machine import Node
 
 PREFIX = "node/"
-"""Of the keys under which the store keeps marks, by node name."""
+"""Prefix of the keys under which the store keeps marks; the node's name follows."""
 
 _PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = re.compile(rf"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?{_PART}")
@@ -19,9 +19,9 @@ _VALUE = re.compile(rf"({_PART})?")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Of one node. Every node has the label HOST: work may name it, topologies may end with it."""
+    """The marks of one node. Every node also has the label HOST, which workloads and topologies may name."""
 
-    labels: tuple[tuple[str, str | None], ...] = ()  # None: not there, whatever the engine says
+    labels: tuple[tuple[str, str | None], ...] = ()  # None: removed, whatever the engine reports
     taints: tuple[Taint, ...] = ()
 
     def over(self, node: Node) -> Node:
@@ -35,25 +35,25 @@ class Marks:
         )
 
     def text(self) -> str:
-        """As the store keeps them."""
+        """The marks as the store keeps them, in JSON."""
         taints = [[taint.key, taint.value, taint.effect.value, taint.since] for taint in self.taints]
         return json.dumps({"labels": dict(self.labels), "taints": taints}, sort_keys=True)
 
 
 def parse(text: str) -> Marks:
-    """What `text` wrote."""
+    """The marks that `Marks.text` wrote."""
     said = json.loads(text)
     taints = tuple(Taint(key, value, Effect(effect), since) for key, value, effect, since in said["taints"])
     return Marks(tuple(sorted(said["labels"].items())), taints)
 
 
 def restored(settings: Mapping[str, str]) -> dict[str, Marks]:
-    """By node name, from all that the store keeps."""
+    """The marks by node name, from all settings of the store."""
     return {key.removeprefix(PREFIX): parse(text) for key, text in settings.items() if key.startswith(PREFIX)}
 
 
 def check_key(key: str, what: str = "label", field: str = "") -> str:
-    """The key, if Kubernetes would take it as one of a label or taint."""
+    """The key, if Kubernetes accepts it for a label or taint. Raises BadRequest."""
     if len(key) > 253 or not _KEY.fullmatch(key):
         raise BadRequest(
             f"{key[:60]!r} cannot be the key of a {what}.",

@@ -1,4 +1,4 @@
-"""What is to be told about jobs: recorded with the event itself, so that none is lost, and dropped once told.
+"""Notices about jobs: recorded in the event's own transaction, so that none is lost, and dropped once sent.
 
 Belongs to the loop's thread.
 """
@@ -12,7 +12,7 @@ from pliant.model.notice import END, FAILURE, IDLE, PREEMPTION, START, Notice, S
 from pliant.model.workload import Workload
 
 MOST = 10_000
-"""Notices that wait; what comes beyond is not told."""
+"""Most notices that may wait; further ones are not recorded."""
 
 _EVENTS = {
     EventKind.RUNNING: START,
@@ -24,15 +24,15 @@ _EVENTS = {
 }
 
 TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically."
-"""Of a preemption: the reason itself may name what its reader may not know."""
+"""Message of a preemption: the reason itself may name work that the reader may not know."""
 
 
 FAILED = "The job failed. Its owner sees the reason with: pliant describe job."
-"""Of a failure, to somebody else than its owner: the reason may name its command."""
+"""Message of a failure to anyone but the owner: the reason may name the job's command."""
 
 
 def take(state: State, draft: Draft) -> None:
-    """Put a notice for each event of this cycle and each address that wants it."""
+    """Record a notice for each event of this cycle and each subscription to it."""
     if not state.subscriptions:
         return
     for event in draft.events:

@@ -1,4 +1,4 @@
-"""Quotas that the machines cannot keep: found for readers, and refused where the settings say so."""
+"""Finds quotas that the machines cannot keep, and refuses them if the settings say so."""
 
 from pliant.control.errors import Conflict
 from pliant.control.state.draft import Draft
@@ -10,7 +10,7 @@ from pliant.sched.world.state import World
 
 
 def broken(world: World, draft: Draft | None = None) -> tuple[Promise, ...]:
-    """Quotas that add up to more GPUs than there are, also away or in foreign use; with a draft's changes."""
+    """Quotas that add up to more GPUs than there are, unavailable GPUs included; with a draft's changes."""
     departments, projects = dict(world.departments), dict(world.projects)
     for row in draft.rows.values() if draft is not None else ():
         if isinstance(row, Project):
@@ -28,7 +28,7 @@ def broken(world: World, draft: Draft | None = None) -> tuple[Promise, ...]:
 
 
 def check_promises(state: State, draft: Draft) -> None:
-    """Raise Conflict if the settings refuse what the draft promises; a promise that gets smaller may stay."""
+    """Raise Conflict if the settings refuse what the draft promises; a broken promise may stay, not grow."""
     if state.settings.overpromise != "refuse":
         return
     world = state.world

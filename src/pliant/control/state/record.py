@@ -1,4 +1,4 @@
-"""From a plan to what is recorded of it: rows, history, and orders that may leave once it is on disk."""
+"""Turns a plan into rows, history, and the orders to send once these are on disk."""
 
 from dataclasses import replace
 
@@ -25,14 +25,14 @@ _EVICTIONS = {
 
 
 def event_kind(decision: Decision) -> EventKind:
-    """What history calls a decision."""
+    """The kind of event that records a decision."""
     if decision.verb is Verb.EVICT:
         return _EVICTIONS.get(decision.action, EventKind.STOPPING)
     return _KINDS[decision.verb]
 
 
 def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
-    """Tasks that higher priority took as a whole from a workload whose core stays."""
+    """Tasks that a workload, whose core stays, loses entirely to higher priority."""
     if decision.verb is not Verb.SHRINK or decision.reason.code != Preempted.code:
         return ()
     gone = {row.name for row in plan.tasks if row.workload == decision.workload and row.claims is None}
@@ -42,7 +42,7 @@ def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
 def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Order]:
     """Put the plan's rows and history into the draft; the orders to send after the commit.
 
-    `number` is that of the ask which it answers.
+    `number` is the number of the ask that the plan answers.
     """
     prefix = f"{state.epoch}.{number}"
     if (plan.standings, plan.protections) != (state.standings, state.protections):
@@ -90,7 +90,7 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
     before = state.verdicts
-    gone = {it.row.id for it in state.news if it.gone and isinstance(it.row, Workload)}  # since it was asked
+    gone = {it.row.id for it in state.news if it.gone and isinstance(it.row, Workload)}  # since the ask
     after = state.verdicts = plan.verdicts.without(gone).follow(before)
     for identity, reason in after.recoded(before):
         draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)

@@ -1,4 +1,4 @@
-"""Which scheduling settings may be changed while the server runs, what they mean, and what they may be."""
+"""The scheduling settings that may be changed while the server runs: meaning and allowed values."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One that may be set: a field of Settings, what it means for people, and what it may be."""
+    """One setting: a field of Settings, its description for people, and its allowed values."""
 
     field: str
     name: str  # as people type it
@@ -69,7 +69,7 @@ class Setting:
                 case Unit.COUNT:
                     return int(text)
                 case _:
-                    return parse_gpus(text)  # thousandths, of a GPU or of one
+                    return parse_gpus(text)  # thousandths of a GPU, or of 1
         except ValueError:
             raise BadRequest(
                 f"{self.name} cannot be {text[:40]!r}.", f"Give {self._form()}.", field=self.name
@@ -81,7 +81,7 @@ class Setting:
         return f"{said}, or {self.special.replace(' ', '-')!r}" if self.special else said
 
     def check(self, value: int | str) -> None:
-        """Raise BadRequest if it cannot be that."""
+        """Raise BadRequest if the value is not allowed."""
         if self.unit is Unit.WORD:
             if value not in self.words:
                 raise BadRequest(
@@ -251,15 +251,15 @@ SETTINGS = (
     Setting("password_least", "password-least", "fewest characters of a new password", Unit.COUNT, 8, 64),
 )
 SECURITY = frozenset({"session_length", "session_idle", "password_least", "request_rate"})
-"""Fields of those that are about logins and requests."""
+"""Fields of the settings about logins and requests."""
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 
 KEY = "scheduling"
-"""Under which the store keeps what differs from the built-in values, as JSON."""
+"""Key under which the store keeps, as JSON, what differs from the built-in values."""
 
 
 def restored(base: Settings, text: str) -> Settings:
-    """`base` with what the store kept; what this version does not know is left out."""
+    """`base` with the values that the store kept, without those that this version does not know."""
     if not text:
         return base
     kept = json.loads(text)
@@ -270,7 +270,7 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 def read(typed: Mapping[str, str | None]) -> dict[str, int | str | None]:
-    """Names and values as people type them, as fields and values; None: the built-in value."""
+    """Names and texts that people type, as fields and values; None: the built-in value. Raises BadRequest."""
     made: dict[str, int | str | None] = {}
     for name, text in typed.items():
         setting = BY_NAME.get(name)

@@ -1,4 +1,4 @@
-"""What the loop knows: the world and the rows beside it. Memory follows exactly what is recorded."""
+"""The loop's state in memory: the world and all other rows. It follows exactly what is recorded."""
 
 from collections import Counter
 from dataclasses import replace
@@ -38,14 +38,14 @@ from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
 
 SCHEDULER = "scheduler"
-"""In `cancelled_by`: no user asked for it: its dependency can never be met."""
+"""Value of `cancelled_by` if no user cancelled it: its dependency can never be met."""
 
 
 LAST_QUEUE = "last-queue"
-"""Setting: `State.last_queue`."""
+"""Setting that keeps `State.last_queue`."""
 
 LAST_ROLE = "roles.last"
-"""Setting: `State.last_role`."""
+"""Setting that keeps `State.last_role`."""
 
 UsageKey = tuple[str, str, str, str]
 """Day, user, project, pool."""
@@ -57,7 +57,7 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._built_in = settings
-        self._keep_finished = settings.keep_finished  # by which `expires` was made
+        self._keep_finished = settings.keep_finished  # by which `expires` was computed
         self.world = World()
         self.cluster: Cluster | None = None
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
@@ -72,33 +72,33 @@ class State:
         self.access = AccessBook()
         self.usages: dict[UsageKey, Usage] = {}
         self.subscriptions: dict[str, Subscription] = {}  # by id
-        self.notices: dict[str, Notice] = {}  # by id: what is still to be told
+        self.notices: dict[str, Notice] = {}  # by id: those still to be sent
         self.mail_server: MailServer | None = None
-        self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
-        self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
+        self.marks: dict[str, Marks] = {}  # by node name, also of absent nodes
+        self.faults: list[str] = []  # rows that contradict the rest, as far as reported
         self.epoch = 0
-        self.turns = 0  # of the loop
-        self.cycles = 0  # asks of the decider
+        self.turns = 0  # cycles of the loop
+        self.cycles = 0  # asks to the decider
         self.serial = 0  # of the newest workload
         self.last_role = 0  # highest id of a deleted role; none gets it again
         self.last_queue = 0  # highest id of a deleted department or project; none gets it again
-        self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
+        self.names: dict[str, Counter[str]] = {}  # project -> uses of each name by workloads and arrays
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
-        self._stale_phases: set[str] = set()  # of these, those whose phases were not renewed since
-        self.running: set[str] = set()  # workloads whose phase is Running: their limits are looked at
+        self._stale_phases: set[str] = set()  # of these, those whose phase was not renewed since
+        self.running: set[str] = set()  # workloads whose phase is Running: their time limits are checked
         self.expires: dict[str, int] = {}  # ended workload -> when (ms) it is to be deleted
-        self.expiring: list[tuple[int, str]] = []  # a heap of them; those that are not in `expires` are void
+        self.expiring: list[tuple[int, str]] = []  # heap of (ms, id); void if `expires` differs
         self.waiting: set[str] = set()  # workloads with a hold that ends by itself
-        self.told = False  # some verdict changed since the last publication, in place or numbers only
-        self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
-        self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
-        self.news: list[News] = []  # what changed in the world since the last cycle was recorded
-        self.rebuilt = True  # the world is another than that which the news since then tell of
-        self.moved = True  # tenancy, nodes or the cluster changed since the last publication
-        self.reshaped = True  # of that, tenancy or machines: what queues are due changes more often
+        self.told = False  # verdicts changed since the last publication, perhaps only in order or numbers
+        self.vacated: set[tuple[AttemptId, str]] = set()  # devices that live attempts have just given up
+        self.shaken: set[str] = set()  # nodes, also removed ones, that changed in this cycle
+        self.news: list[News] = []  # changes to the world since the last ask
+        self.rebuilt = True  # the next ask must carry the whole world
+        self.moved = True  # tenancy, nodes, standings or other shared rows changed since the last publication
+        self.reshaped = True  # of that, tenancy or machines: standings change more often
 
     def rebuild(self, saved: Saved) -> None:
-        """Start over from the store's rows."""
+        """Replace everything with the store's rows."""
         self.world = World()
         self.news, self.rebuilt = [], True
         for row in filter(of_world, saved.rows):
@@ -130,7 +130,7 @@ class State:
         self.moved = self.reshaped = True
 
     def _time(self, row: Workload, *, gone: bool) -> None:
-        """Note what time alone will do with a workload."""
+        """Bring `running` and `expires` up to date for a workload."""
         (self.running.add if not gone and row.phase is Phase.RUNNING else self.running.discard)(row.id)
         at = None if gone else self._expiry(row)
         if at is None:
@@ -140,15 +140,15 @@ class State:
             heappush(self.expiring, (at, row.id))
 
     def _expiry(self, row: Workload) -> int | None:
-        """When (ms) an ended workload is to be deleted."""
+        """When (ms) an ended workload is to be deleted; None: never."""
         ttl = row.ttl if row.ttl is not None else self._keep_finished or None
         if not row.phase.final or ttl is None or row.completed is None or row.desired is Desired.DELETED:
             return None
         return row.completed + ttl
 
     def expired(self, now: int) -> list[str]:
-        """Ended workloads that are to be deleted now, in the order of their times; each is given once."""
-        if self._keep_finished != self.settings.keep_finished:  # it was set since the last look
+        """Ended workloads that are to be deleted now, in the order of their times; each is returned once."""
+        if self._keep_finished != self.settings.keep_finished:  # it was set since the last call
             self._keep_finished = self.settings.keep_finished
             self.expires, self.expiring = {}, []
             for row in self.world.workloads.values():
@@ -165,7 +165,7 @@ class State:
         return found
 
     def published(self) -> None:
-        """All that changed has been told to readers."""
+        """Clear the marks of what changed, once readers can see it."""
         self.touched.clear()
         self.told = False
         self.shaken.clear()
@@ -177,7 +177,7 @@ class State:
         self.note(row)
 
     def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
-        """Let memory follow a row that this cycle records or removes."""
+        """Apply to memory a row that this cycle records or (`gone`) removes."""
         if isinstance(row, Task) and (known := self.world.tasks.get(row.key)) is not None:
             self._shake(known)
         if isinstance(row, Workload):
@@ -244,13 +244,13 @@ class State:
                 if not gone:
                     self.usages[usage_key(row)] = row
             case PastUse() | Disruptions() | Remembered():
-                pass  # no reader is told of it
-            case _:  # tenancy and machines, by which all else is looked at
+                pass  # readers are not told of it
+            case _:  # tenancy and machines: they affect all views
                 self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
                 self.moved = self.reshaped = True
 
     def _name(self, row: Workload, step: int) -> None:
-        """Count its name and that of its array; one that its owner deleted has given them back."""
+        """Add `step` to the uses of its name and its array's; a workload that its owner deleted has none."""
         if row.desired is not Desired.DELETED:
             names = self.names.setdefault(row.project, Counter())
             for name in {row.name, row.element.name if row.element is not None else row.name}:
@@ -266,7 +266,7 @@ class State:
         return state.row if state is not None else None
 
     def renew_phases(self, draft: Draft) -> None:
-        """Bring the phases of all workloads of which a row changed in line with their tasks."""
+        """Bring the phase of every workload with changed rows in line with its tasks."""
         unsettled, self._stale_phases = sorted(self._stale_phases), set()
         for identity in unsettled:
             workload = self.world.workloads.get(identity)
@@ -297,7 +297,7 @@ class State:
                 draft.event(identity, kind, words, who="server")
 
     def bury(self, draft: Draft) -> list[Workload]:
-        """Let go of workloads that were deleted and of which nothing lives; which they were."""
+        """Remove and return the deleted workloads that have no live task."""
         gone = []
         for identity in sorted(self.touched):
             workload = self.world.workloads.get(identity)

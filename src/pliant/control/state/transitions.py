@@ -1,4 +1,4 @@
-"""How facts change rows: pure functions from what was to what is, with no I/O of their own."""
+"""Pure functions that compute the phase of a workload and the changes to its tasks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from pliant.sched.world.subgroups import Level, tree
 
 
 def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
-    """The phase a workload is in, by its owner's wish and its tasks alone."""
+    """The phase of a workload, from its own row and its tasks alone."""
     live = any(task.phase.live for task in tasks)
     if workload.desired is Desired.DELETED:
         return Phase.DELETING
@@ -30,7 +30,7 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
     if not core and tasks and all(task.phase is TaskPhase.SUCCEEDED for task in tasks):
         return Phase.COMPLETED
     if not core and any(task.phase is TaskPhase.RUNNING for task in tasks):
-        return Phase.RUNNING  # each for itself
+        return Phase.RUNNING  # its tasks are independent
     waiting = [task for task in core or tasks if task.phase is not TaskPhase.SUCCEEDED]
     if waiting and all(task.phase is TaskPhase.RUNNING for task in waiting):
         return Phase.RUNNING
@@ -49,9 +49,9 @@ _ADVANCED = {TaskPhase.SUCCEEDED: 4, TaskPhase.RUNNING: 3, TaskPhase.ORDERED: 2,
 
 
 def core_of(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
-    """The tasks that its phase is about: all groups at their minimum, or as many as each level of it needs.
+    """The tasks that determine its phase: all groups at their minimum, or as many as each level needs.
 
-    Of the children of a level those count that are furthest.
+    Of the children of a level the most advanced ones count.
     """
     least = {group.name: group.min for group in workload.groups}
     core = [task for task in tasks if task.index < least[task.group]]
@@ -70,7 +70,7 @@ def core_of(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
 
 
 def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
-    """The tasks that come next in a workload of which only some are to run at once."""
+    """New tasks for the groups that run only `at_once` tasks at a time, as earlier tasks succeed."""
     found: list[Task] = []
     if not workload_open(workload):
         return found
@@ -91,7 +91,7 @@ def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
 
 
 def rejoining(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
-    """Tasks of a distributed workload that had succeeded when the rest was stopped: ranks begin together."""
+    """Succeeded tasks of a distributed workload without live tasks, set to wait: all ranks start together."""
     if not workload.framework or workload.phase.final or any(task.phase.live for task in tasks):
         return []
     return [replace(task, phase=TaskPhase.WAITING) for task in tasks if task.phase is TaskPhase.SUCCEEDED]
@@ -115,7 +115,7 @@ def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> W
 
 
 def time_limit(workload: Workload, interactive: int | None, training: int | None) -> int | None:
-    """The limit on running time (ms) that applies to it."""
+    """The limit on running time (ms) for its kind; None: none."""
     if workload.kind is Kind.INFERENCE:
         return None
     return interactive if workload.kind is Kind.WORKSPACE else training

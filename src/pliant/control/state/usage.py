@@ -1,7 +1,7 @@
-"""Who held how much GPU time, by day: written with the record of an attempt, so that none counts twice.
+"""Sums of held GPU time by day and user, written with the record of an attempt, so that none counts twice.
 
-An attempt's time is written when it ends, and when a live resize changes what it holds. What goes on now is
-added when somebody asks.
+An attempt's time is written when it ends, and when a live resize changes what it holds. Readers add the time
+of running attempts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ DAY = 24 * 3600 * 1000
 """Ms."""
 
 KEPT_DAYS = 800
-"""Days for which sums are kept: two years and a bit."""
+"""Days for which sums are kept: a little more than two years."""
 
 Busy = Mapping[str, int]
 """Percent of the time for which a GPU was busy, by uuid."""
@@ -39,7 +39,7 @@ def parts(since: int, until: int) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """An attempt that goes on: whose it is, and since when it has held what it holds."""
+    """A running attempt: its owner, and since when it has held what it holds."""
 
     user: str
     project: str
@@ -50,7 +50,7 @@ class Going:
 
 
 def held_by(row: Attempt) -> tuple[int, int] | None:
-    """(since when in ms, milli-GPUs) of what it holds and is in no sum yet; None: nothing."""
+    """(since when in ms, milli-GPUs) of what it holds and no sum includes yet; None: nothing."""
     since = row.resized if row.resized is not None else row.started
     return None if since is None or row.exit is not None else (since, row.placement.gpu)
 
@@ -62,11 +62,11 @@ class UsageBook:
         self._state = state
 
     def resized(self, row: Attempt, draft: Draft) -> None:
-        """It holds something else from now on."""
+        """Count what it held until now; from now on it holds something else."""
         self._count(row, draft.now, draft)
 
     def ended(self, row: Attempt, end: Exit, draft: Draft) -> None:
-        """A run of which nothing was seen to start, and one that we stopped, is none that failed."""
+        """Count its time and its run, unless it never started. A stopped run is not a failed one."""
         whose = self._whose(row)
         if row.started is None or whose is None:
             return
@@ -75,7 +75,7 @@ class UsageBook:
         self._add(draft, self._key(day_of(end.at), whose, row.placement), runs=1, failed=int(failed))
 
     def sample(self, busy: Busy, ms: int, draft: Draft) -> None:
-        """For so long these GPUs were seen to be busy; what is not in it could not be measured."""
+        """Count `ms` during which these GPUs were measured; GPUs that are not in `busy` were not measured."""
         for row in self._state.attempts.values():
             whose, share = self._whose(row), held_by(row)
             if whose is None or share is None:
@@ -87,7 +87,7 @@ class UsageBook:
                 self._add(draft, self._key(day_of(draft.now), whose, row.placement), measured=held, busy=used)
 
     def forget(self, draft: Draft) -> None:
-        """Let go of what is too old."""
+        """Drop sums older than KEPT_DAYS."""
         before = day_of(draft.now - KEPT_DAYS * DAY)
         for row in [row for row in self._state.usages.values() if row.day < before]:
             draft.drop(row)
@@ -119,7 +119,7 @@ def pool_of(state: State, place: Placement) -> str:
 
 
 def going(state: State) -> list[Going]:
-    """What holds GPUs now."""
+    """The attempts that hold GPUs now."""
     found = []
     for row in state.attempts.values():
         workload, share = state.world.workloads.get(row.id.workload), held_by(row)
@@ -133,7 +133,7 @@ def going(state: State) -> list[Going]:
 
 
 def with_going(rows: Iterable[Usage], now: int, others: Iterable[Going]) -> list[Usage]:
-    """The sums with what goes on counted until now, oldest day first."""
+    """The sums with running attempts counted up to `now`, oldest day first."""
     found = {usage_key(row): row for row in rows}
     for one in others:
         for day, ms in parts(one.since, now):
@@ -144,6 +144,6 @@ def with_going(rows: Iterable[Usage], now: int, others: Iterable[Going]) -> list
 
 
 def within(rows: Iterable[Usage], since: int, until: int) -> list[Usage]:
-    """Those of the days from one instant (ms) to before another."""
+    """The rows of the days from `since` to before `until` (ms)."""
     first, last = day_of(since), day_of(until - 1)
     return [row for row in rows if first <= row.day <= last]

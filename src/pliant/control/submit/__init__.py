@@ -1,1 +1,1 @@
-"""From what somebody submits to a workload: every check that needs no server state."""
+"""Turns a submission into a workload: every check that needs no server state."""

@@ -1,4 +1,4 @@
-"""Task groups that a submission names itself, and the levels that they belong to."""
+"""Makes the task groups that a submission defines itself, and checks their levels."""
 
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ def _group(ask: GroupAsk) -> TaskGroup:
 
 
 def of_its_own(group: TaskGroup, ask: Submission) -> TaskGroup:
-    """The group with what is said of it alone: its priority, and the nodes that it may use."""
+    """The group with its own priority and its own constraints on nodes."""
     placing = check_placing(ask.placing)
     return replace(
         group,

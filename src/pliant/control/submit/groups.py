@@ -1,4 +1,4 @@
-"""The task groups that a submission becomes: how many tasks, which of them are the core, who leads."""
+"""Makes the task groups of a submission: the number of tasks, the core, and the leader."""
 
 from dataclasses import replace
 
@@ -18,11 +18,11 @@ from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
 LEADERS[ELASTICDL] = "master"
-"""Frameworks and what their first task is called; JAX has workers only."""
+"""The name of the first task by framework; JAX has workers only."""
 
 WORKER = "worker"
 IDLE = ("sleep", "infinity")
-"""What an MPI worker itself runs: it holds its place, the launcher starts the ranks inside it."""
+"""The command of an MPI worker: it only holds its place, and the launcher starts the ranks inside it."""
 
 
 def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
@@ -47,7 +47,7 @@ def leader_of(ask: Submission) -> str:
 
 
 def variables_of(ask: Submission) -> Sealed:
-    """The values of its variables by task group; under "" those of all groups that have none of their own."""
+    """The values of its variables by task group; under "" those for all groups without their own."""
     found = {"": ask.variables}
     if (chosen := ask.distribution) is not None:
         found |= {group.name: group.each.variables for group in chosen.groups}
@@ -75,7 +75,7 @@ def _check_elastic(ask: Submission, request: Request) -> None:
 
 
 def _runs(ask: Submission, request: Request) -> TaskGroup | None:
-    """Tasks each for itself: each is a portion of its own, and there is no core. None for a single run."""
+    """The group of independent tasks: each is a portion of its own, without a core. None for a single run."""
     runs, at_once = 1 if ask.runs is None else ask.runs, 1 if ask.at_once is None else ask.at_once
     if not 1 <= runs <= MOST_TASKS or at_once < 1:
         raise BadRequest(
@@ -101,7 +101,7 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
 
 
 def _replicas(ask: Submission, request: Request) -> TaskGroup:
-    """It serves as soon as one of them runs."""
+    """The group of an inference, which serves as soon as one replica runs."""
     if not 1 <= ask.replicas <= MOST_TASKS:
         raise BadRequest(
             f"Invalid number of replicas {ask.replicas}.",
@@ -141,10 +141,10 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
 
 
 def _bounds(chosen: Distribution) -> tuple[int, int]:
-    """(workers without which it does not run, workers it may have at most)."""
+    """(fewest workers with which it runs, most workers)."""
     if not 1 <= chosen.workers <= MOST_TASKS:
         raise BadRequest(f"Invalid number of workers {chosen.workers}.", f"Use 1 to {MOST_TASKS}.")
-    alone = chosen.framework == ELASTICDL  # the master does without workers, and they come and go
+    alone = chosen.framework == ELASTICDL  # the master runs without workers too
     least = (0 if alone else chosen.workers) if chosen.least is None else chosen.least
     most = chosen.workers if chosen.most is None else chosen.most
     if (least, most) != (chosen.workers, chosen.workers) and chosen.framework not in ("PyTorch", ELASTICDL):

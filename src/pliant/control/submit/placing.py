@@ -1,4 +1,4 @@
-"""Where work may run and how its tasks lie to one another: checked, and turned into the model's words."""
+"""Checks where work may run and how close its tasks are placed, and turns both into the model's types."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ class Placing:
 
 
 def check_placing(ask: Placing) -> Placing:
-    """The same, if it can be meant."""
+    """The same, if it is valid. Raises BadRequest."""
     affinity = ask.affinity or Affinity()
     for terms in (*affinity.required, *(preference.terms for preference in affinity.preferred)):
         if not terms:
@@ -112,9 +112,10 @@ def _check_toleration(toleration: Toleration) -> None:
 def within_of(
     ask: Placing, own: Sequence[str], topologies: Mapping[str, Topology], *, distributed: bool
 ) -> tuple[Within | None, Topology | None]:
-    """(how close its tasks lie, a topology to be made for that). `own`: those of its node pools, in order.
+    """(how close its tasks are placed, a topology to create for that). `own`: those of its node pools, in
+    order.
 
-    Tasks of a distributed workload in a pool with a topology lie close together if they can.
+    Tasks of a distributed workload in a pool with a topology are placed close together if possible.
     """
     levels = [level for level in (ask.required, ask.preferred) if level]
     if ask.topology:
@@ -147,7 +148,7 @@ def within_of(
 
 
 def named_within(ask: Placing) -> Within | None:
-    """How close the tasks of a part lie; whether there is such a level is for check_withins() to say."""
+    """How close the tasks of a group are placed; check_withins() checks that there is such a level."""
     if not (ask.required or ask.preferred):
         return None
     if not ask.topology:
@@ -160,7 +161,7 @@ def named_within(ask: Placing) -> Within | None:
 
 
 def check_withins(withins: Iterable[Within], topologies: Mapping[str, Topology]) -> None:
-    """Raise if one of them means what is not there."""
+    """Raise NotFound or BadRequest if one of them names a topology or level that does not exist."""
     for within in withins:
         ask = Placing(topology=within.topology, required=within.required, preferred=within.preferred)
         within_of(ask, (), topologies, distributed=False)
@@ -186,7 +187,7 @@ def _within(topology: Topology, ask: Placing) -> Within:
 
 
 def check_apart(workload: Workload, within: Within, topology: Topology) -> None:
-    """Raise if its tasks would have to lie both together and apart."""
+    """Raise BadRequest if its tasks would have to be both together and apart."""
     tasks = sum(group.min for group in workload.groups)
     if not within.required or tasks < 2:
         return

@@ -1,4 +1,4 @@
-"""Policies about submissions: what they set, what they allow, and which of them says so."""
+"""Policies about submissions: the values that they set, the rules that they impose, and their origin."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,18 +10,18 @@ from pliant.model.asset import Asset, AssetKind, Scope
 from pliant.model.quantity import parse_bytes
 
 Path = tuple[str, ...]
-"""Of a field below `spec`."""
+"""The path of a field below `spec`."""
 
 WORDS = frozenset(
     {"canEdit", "required", "blocked", "min", "max", "step", "options", "canAdd", "locked", "defaultFrom"}
 )
 FARTHEST = frozenset({"compute", "security"})
-"""Of rules about these the widest scope wins; of all others, and of defaults, the nearest."""
+"""For rules about these the widest scope wins; for all other rules and for defaults, the nearest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A value or a rule, and the policy that says it."""
+    """A value or a rule, and the policy that it comes from."""
 
     value: Any
     policy: Asset
@@ -105,12 +105,12 @@ def _check_rule(at: str, word: str, said: Any) -> None:
 
 
 def _is_option(said: Any) -> bool:
-    """A value as it is, or an object that has it as `value`."""
+    """True for a plain value, or an object that has it as `value`."""
     return not isinstance(said, Mapping) or "value" in said
 
 
 def effective(assets: Iterable[Asset], workloads: str, project: str, departments: Sequence[str]) -> Effective:
-    """`departments`: ids of those above the project, the nearest first."""
+    """The merged policies for these workloads. `departments`: ids above the project, nearest first."""
     order = {(Scope.TENANT, ""): 0, (Scope.PROJECT, project): len(departments) + 1}
     order |= {(Scope.DEPARTMENT, identity): len(departments) - at for at, identity in enumerate(departments)}
     chain = sorted(
@@ -136,7 +136,7 @@ def effective(assets: Iterable[Asset], workloads: str, project: str, departments
 
 
 def filled(spec: Mapping[str, Any], policy: Effective) -> dict[str, Any]:
-    """The spec with the defaults for what it does not say."""
+    """The spec with the defaults for the fields that it does not set."""
     made = _copy(spec)
     for path, said in policy.defaults.items():
         if _get(made, path) is None:
@@ -152,7 +152,7 @@ def filled(spec: Mapping[str, Any], policy: Effective) -> dict[str, Any]:
 
 
 def issues(sent: Mapping[str, Any], whole: Mapping[str, Any], policy: Effective, at: str) -> list[Issue]:
-    """What the rules do not allow: `sent` is what its owner says, `whole` has the defaults as well."""
+    """What the rules do not allow. `sent` has what the owner set, `whole` has the defaults as well."""
     found = []
     for path, said in policy.rules.items():
         field = ".".join((at, *path))
@@ -167,7 +167,7 @@ def issues(sent: Mapping[str, Any], whole: Mapping[str, Any], policy: Effective,
 def _broken(
     field: str, rule: Mapping[str, Any], own: bool, given: Any, value: Any
 ) -> Iterator[tuple[str, str]]:
-    """(rule, sentence) for each that does not hold."""
+    """(rule, sentence) for each rule that is broken."""
     if rule.get("blocked") and value is not None:
         yield "blocked", f"{field} must not be set."
         return
@@ -201,7 +201,7 @@ def _broken(
 
 
 def _amount(value: Any) -> float | None:
-    """Of a number or a quantity such as 5G."""
+    """The amount of a number or of a quantity such as 5G; None for anything else."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

@@ -12,13 +12,13 @@ from pliant.model.workload import Desired, Phase, Workload
 MOST_ELEMENTS = 1000
 MOST_INDEX = 999_999
 CORRESPONDING = "aftercorr"
-"""Slurm's word: of another array the element with the same index, which has to succeed."""
+"""Slurm's term: the element of another array with the same index must succeed."""
 
 SINGLETON = "singleton"
-"""The same: the end of all jobs of this submitter and name prefix that were submitted before."""
+"""Slurm's term: all earlier jobs of this submitter with this name prefix must have ended."""
 
 LATE = 60_000
-"""Ms by which a begin time may be past when it arrives: clocks differ, and requests are sent again."""
+"""Ms by which a begin time may be in the past when it arrives: clocks differ, and clients repeat requests."""
 
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
@@ -31,7 +31,7 @@ class DependencyAsk:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a submission says about its begin."""
+    """When a submission may begin."""
 
     begin: int | None = None  # ms
     dependencies: tuple[DependencyAsk, ...] = ()
@@ -64,7 +64,7 @@ def indexes_of(text: str) -> tuple[int, ...]:
 
 
 def elements_of(job: Workload, start: Start, identities: Iterable[str], array: str) -> list[Workload]:
-    """The elements of an array, each like `job`; `array` is its id. Just the job where it is none."""
+    """The elements of an array, each like `job`; `array` is its id. Only the job if it is no array."""
     if not start.indexes:
         return [job]
     count, least, most = len(start.indexes), start.indexes[0], start.indexes[-1]
@@ -105,9 +105,9 @@ def held(job: Workload, start: Start, present: Mapping[str, Workload], now: int)
 
 
 def _resolved(job: Workload, ask: DependencyAsk, own: list[Workload]) -> list[Dependency]:
-    """One for a job, one for each element of an array; for aftercorr the element with the same index."""
+    """One dependency for a job, one for each element of an array; for aftercorr that of the same index."""
     if ask.when == SINGLETON:
-        named = re.compile(re.escape(ask.on) + "-[0-9a-f]+")  # as a name is made from a prefix
+        named = re.compile(re.escape(ask.on) + "-[0-9a-f]+")  # names made from a prefix
         mine = (row for row in own if row.user == job.user and named.fullmatch(row.name))
         return [_dependency(row, When.ANY) for row in mine if not _over(row)]
     found = [row for row in own if row.name == ask.on or str(row.serial) == ask.on]
@@ -138,7 +138,7 @@ def _corresponds(row: Workload, job: Workload) -> bool:
 
 
 def _dependency(row: Workload, when: When) -> Dependency:
-    """What has happened already is met; whether it has started is looked at in the next cycle."""
+    """A dependency, met if the job's end meets it; the next cycle checks whether the job has started."""
     succeeded = row.phase is Phase.COMPLETED
     met = row.phase.final and {When.OK: succeeded, When.NOT_OK: not succeeded}.get(when, True)
     return Dependency(row.id, row.name, when, met)

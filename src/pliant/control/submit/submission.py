@@ -1,4 +1,4 @@
-"""From what a user asks for to a workload: every check that needs no server state."""
+"""Submissions: what a user requests, and the checks of it that need no server state."""
 
 import re
 from collections.abc import Mapping
@@ -21,38 +21,38 @@ LEAST_GPU_MEMORY = 100 * 10**6
 
 CPU_PER_GPU, CPU_ALONE = 1000, 100
 MEMORY_PER_GPU, MEMORY_ALONE = 100 * 2**20, 100 * 10**6
-"""What a task asks for when nothing is stated: spec of Run:ai, per GPU and without one."""
+"""Default millicores and bytes of a task, per GPU and without a GPU: spec of Run:ai."""
 
 DEFAULT_PRIORITY = {Kind.WORKSPACE: "high", Kind.INFERENCE: "very-high"}
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Several tasks that work on one thing together."""
+    """Several tasks that work together."""
 
     framework: str  # PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
     workers: int = 1
-    least: int | None = None  # workers without which it does not run; not stated: all
-    most: int | None = None  # workers it may have while GPUs are idle; not stated: no more than asked for
+    least: int | None = None  # fewest workers with which it runs; None: all
+    most: int | None = None  # most workers, while GPUs are idle; None: `workers`
     slots: int = 1  # MPI: ranks inside each worker
     lead: bool = True  # a master beside the workers; MPI has its launcher, JAX none
     leader: "Submission | None" = (
-        None  # how that one is started and what it asks for; None: as the framework has it
+        None  # how the master starts and what it requests; None: the framework's default
     )
     groups: "tuple[GroupAsk, ...]" = ()  # instead of a master and workers
     levels: tuple[SubGroup, ...] = ()  # of those groups
-    least_groups: int | None = None  # how many groups and levels at the top are its core; None: all
+    least_groups: int | None = None  # groups and levels at the top that it needs to run; None: all
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAsk:
-    """Equal tasks with a name."""
+    """A named group of equal tasks."""
 
     name: str
-    each: "Submission"  # how one is started, what it asks for, its priority and its place
+    each: "Submission"  # how each task starts, its request, priority and placing
     tasks: int = 1
-    least: int | None = None  # not stated: all
-    most: int | None = None  # not stated: no more than asked for
+    least: int | None = None  # None: all
+    most: int | None = None  # None: `tasks`
     parent: str = ""  # the level it belongs to; empty: the workload
 
 
@@ -80,12 +80,12 @@ class Submission:
     distribution: Distribution | None = None
     replicas: int = 1  # of an inference
     ports: tuple[Port, ...] = ()
-    runs: int | None = None  # tasks that must succeed, each by itself
-    at_once: int | None = None  # of these
+    runs: int | None = None  # independent tasks that must succeed
+    at_once: int | None = None  # most of these at a time
     priority: str | None = None  # a name or a number
-    class_value: int | None = None  # of its priority, where that names a priority class
+    class_value: int | None = None  # value of the priority class that `priority` names
     preemptible: bool | None = None
-    semi_preemptible: bool = False  # then not preemptible, but what it has above its minimum is
+    semi_preemptible: bool = False  # only what it has above its minimum is preemptible
     pools: tuple[str, ...] = ()
     placing: Placing = field(default_factory=Placing)
     start: Start = field(default_factory=Start)
@@ -95,15 +95,15 @@ class Submission:
     source: str = "CLI"
     fields: Mapping[str, Any] = field(default_factory=dict)  # attributes of the Workload, as they are
     variables: Variables = field(default_factory=Variables)
-    card_owner: str = ""  # on a shared machine its account, for its parts of GPUs; see share-across-users
+    card_owner: str = ""  # on a shared machine: the owner of its parts of GPUs; see share-across-users
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A submission that can be: what `Service.check` returns and `submit` and `rehearse` take."""
+    """A valid submission: what `Service.check` returns and `submit` and `rehearse` take."""
 
     asked: Submission
-    workload: Workload  # what it becomes, but for what only the moment of its submission knows
+    workload: Workload  # what it becomes, without what is known only when it is submitted
     notices: tuple[str, ...] = ()  # what its owner should know
 
 
@@ -112,7 +112,7 @@ class Accepted:
     """A submission that was recorded."""
 
     workload: Workload
-    reason: Reason | None = None  # why it waits, as the plan says that was recorded with it
+    reason: Reason | None = None  # why it waits, by the plan recorded with it
     elements: tuple[str, ...] = ()  # names of the elements, if it is an array; `workload` is the first
 
 
@@ -220,12 +220,12 @@ def priority_of(ask: Submission) -> tuple[int, str, bool]:
         )
     default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
-        default = True  # its classes say who goes before whom, and nothing else
+        default = True  # its priority classes only order jobs
     return value, name, default if ask.preemptible is None else ask.preemptible
 
 
 def check_preemptible(row: Workload) -> None:
-    """Raise if it asks to be taken from and to be left alone."""
+    """Raise BadRequest if its preemptibility contradicts its other properties."""
     if row.background and not row.preemptible:
         raise BadRequest(
             "A background job gives way to every other job, so it is always preemptible.",
@@ -239,7 +239,7 @@ def check_preemptible(row: Workload) -> None:
 
 
 def backoff_of(ask: Submission) -> int:
-    """Failed attempts per task before it fails; a service is always tried again."""
+    """Retries of a task after failures; an inference is always retried."""
     if ask.backoff_limit is not None:
         return ask.backoff_limit
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
@@ -248,7 +248,7 @@ def backoff_of(ask: Submission) -> int:
 
 
 def check_times(row: Workload) -> None:
-    """Raise if it says something about time that cannot be."""
+    """Raise BadRequest if one of its times is out of range."""
     if row.stale_grace is not None and row.stale_grace < -1:
         raise BadRequest(
             "A broken gang cannot be kept for a negative time.",
@@ -286,7 +286,7 @@ def launch_of(ask: Submission) -> Launch:
 
 
 def check_ports(ask: Submission) -> tuple[Port, ...]:
-    """Its ports, each a port and none twice."""
+    """Its ports. Raises BadRequest for an invalid or a repeated one."""
     numbers = [port.container for port in ask.ports]
     for number in numbers:
         if not 0 < number < 65_536:

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from pliant.control.errors import BadRequest
 
 MOST_BYTES = 128 * 1024
-"""Of the variables of one launch, as `NAME=value` with a byte between: the kernel takes no longer string."""
+"""Most bytes of the variables of a launch, as `NAME=value` plus one byte each: the kernel takes no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The environment that a launch brings along. No row, answer, log or event ever holds a value of it."""
+    """The environment that a launch brings along. No row, answer, log or event ever contains its values."""
 
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # asked for by name
     captured: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the submitter's own environment
-    whole: bool = False  # `captured` is all of it: nothing of the server's environment lies below
+    whole: bool = False  # `captured` is all of it: nothing of the server's environment is added
 
 
 Sealed = Mapping[str, Variables]
-"""By task group; under "" those of the workload's own launch."""
+"""Variables by task group; under "" those of the workload's own launch."""
 
 
 def check_variables(variables: Variables) -> None:

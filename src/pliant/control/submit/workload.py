@@ -1,4 +1,4 @@
-"""From a submission to the workload that it becomes."""
+"""Turns a submission into a workload."""
 
 import errno
 import uuid
@@ -25,7 +25,7 @@ from pliant.model.workload import JOB_FOLDER, Kind, Launch, TaskGroup, Workload
 
 
 def check(ask: Submission, engine: Engine) -> Checked:
-    """What this would become, not yet submitted, and what its owner should know. Raises BadRequest."""
+    """The workload that this would become, unsubmitted, and notices for its owner. Raises BadRequest."""
     launch = launch_of(ask)
     if ask.name is not None:
         check_name(ask.name)
@@ -88,9 +88,9 @@ def check(ask: Submission, engine: Engine) -> Checked:
 
 
 def seal(checked: Checked, engine: Engine, identity: str) -> None:
-    """Keep the values of its variables before it is recorded: what is recorded can start at any time.
+    """Keep the values of its variables before it is recorded: a recorded workload can start at any time.
 
-    `identity`: of the workload, which may be one of several like it.
+    `identity`: id of the workload, or of one element of an array.
 
     Raises Unavailable.
     """
@@ -116,15 +116,15 @@ _CURES = {
 
 
 def apart(groups: tuple[TaskGroup, ...], account: str, trusted: str, project: str) -> tuple[TaskGroup, ...]:
-    """With the owner of their parts of GPUs; `trusted`: the setting share-across-users. Off a shared machine
-    (`account` is empty), and if all users trust one another, they have none."""
+    """The groups with the owner of their parts of GPUs; `trusted`: the setting share-across-users. There is
+    no owner if the machine is not shared (`account` is ''), or if all users share."""
     owner = {"no": account, "project": OF_PROJECT + project, "yes": ""}[trusted] if account else ""
     owned = (replace(it, request=replace(it.request, owner=owner)) for it in groups)
     return tuple(new if new.request.shared else old for old, new in zip(groups, owned, strict=True))
 
 
 def changed(old: Workload, checked: Checked, trusted: str) -> Workload:
-    """The workload as that submission asks for it, but for what is fixed when it is submitted."""
+    """The workload changed to that submission, except for what is fixed when it is submitted."""
     new, had = checked.workload, old.launch
     launch = replace(new.launch, variables=had.variables, captured=had.captured, volumes=had.volumes)
     if launch.working_dir == had.working_dir:
@@ -153,5 +153,5 @@ def _unseen_by(group: TaskGroup) -> TaskGroup:
 
 
 def category_of(kind: Kind) -> str:
-    """Of what says nothing else."""
+    """The default category of a kind."""
     return {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(kind, "Train")

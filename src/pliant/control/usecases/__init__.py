@@ -1,1 +1,1 @@
-"""What people change besides workloads: tenancy, machines, priorities, settings; what jobs report."""
+"""The use cases: submissions, streams, tenancy, machines, identities, settings, and what jobs report."""

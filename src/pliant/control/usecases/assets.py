@@ -13,7 +13,7 @@ from pliant.model.asset import CREDENTIALS, DATA_SOURCES, Asset, AssetKind, Scop
 from pliant.model.event import EventKind
 
 NAMED = frozenset({AssetKind.ENVIRONMENT, AssetKind.COMPUTE, AssetKind.TEMPLATE}) | CREDENTIALS | DATA_SOURCES
-"""Those that submissions name."""
+"""Kinds that submissions refer to by name."""
 
 
 class Assets:
@@ -23,7 +23,7 @@ class Assets:
         self._loop = loop
 
     def create(self, row: Asset, user: str) -> Asset:
-        """With an id of its own. Raises NameTaken, BadRequest, NotFound."""
+        """Create it with a new id. Raises NameTaken, BadRequest, NotFound."""
 
         def run(draft: Draft) -> Asset:
             if row.kind in NAMED:
@@ -43,7 +43,7 @@ class Assets:
     def update(
         self, identity: str, change: Mapping[str, Any] | Callable[[Asset], Mapping[str, Any]], user: str
     ) -> Asset:
-        """Set these attributes: name, description, body. A function is told the row that stands then."""
+        """Set these attributes: name, description, body. A function gets the present row."""
 
         def run(draft: Draft) -> Asset:
             old = self._known(identity)
@@ -77,7 +77,7 @@ class Assets:
         return row
 
     def _placed(self, row: Asset) -> Asset:
-        """With the id of its department or project, which may have been named by its name."""
+        """The row with the id of its department or project, which it may give by name."""
         if row.scope is Scope.TENANT:
             return replace(row, scope_id="")
         world = self._loop.world

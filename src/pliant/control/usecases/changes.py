@@ -1,4 +1,4 @@
-"""What is to be set on a project or department, and the revision of one."""
+"""Changes to a project or department, and its revision."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ class QueueChange:
 
     name: str | None = None
     quotas: tuple[tuple[str, "QuotaChange"], ...] = ()  # per pool name
-    limits: Mapping[str, int | None] | None = None  # in time, by field of TimeLimits; the others stay
+    limits: Mapping[str, int | None] | None = None  # ms by field of TimeLimits; the others stay
     description: str | None = None
     department: str | None = None  # id or name of the one above; "": a department at the top
     default_pools: tuple[str, ...] | None = None
     interactive_node_types: tuple[str, ...] | None = None
     training_node_types: tuple[str, ...] | None = None
-    origin: str | None = None  # the object on a cluster whose change it is; "": it is nobody's any more
-    only_if: tuple[str, ...] = ()  # revisions, one of which must be the present one; (): whatever it is
+    origin: str | None = None  # the object on a cluster that makes the change; "": it has none any more
+    only_if: tuple[str, ...] = ()  # revisions, one of which must be the present one; (): any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,5 @@ class QuotaChange:
 
 
 def revision(queue: Queue) -> str:
-    """Another word whenever anything that is set on a project or department has changed."""
+    """A word that is different whenever a field of the project or department has changed."""
     return hashlib.sha256(repr(queue).encode()).hexdigest()[:20]

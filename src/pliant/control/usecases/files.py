@@ -1,4 +1,4 @@
-"""Files of deleted workloads: kept for the time that is set, brought back, removed for good."""
+"""Files of deleted workloads: kept for a set time, restored, removed for good."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from pliant.model.quantity import format_bytes, spell_duration
 from pliant.model.workload import Workload
 
 LEAST_FREE = 50
-"""Thousandths of a disk: with less than that free, the oldest of what is kept goes before its time."""
+"""Thousandths of a disk: if less is free, the oldest kept files are removed early."""
 
 
 class Files:
@@ -36,12 +36,12 @@ class Files:
         return [kept for engine in self._engines.values() for kept in engine.trash()]
 
     def of(self, workload: Workload) -> Kept | None:
-        """What would be kept of it if it was deleted now; None: nothing."""
+        """What would be kept of it if it were deleted now; None: nothing."""
         found = (engine.leaves(workload) for engine in self._engines.values())
         return next((kept for kept in found if kept is not None), None)
 
     def restore(self, workload: str, user: str) -> tuple[Kept, str]:
-        """Bring back what a deleted workload left; it and the folder in which it is now."""
+        """Restore the files of a deleted workload; what was kept, and the folder in which it is now."""
         for engine in self._engines.values():
             for kept in engine.trash():
                 if kept.workload == workload:

@@ -1,4 +1,4 @@
-"""What a job says for itself, each time as one of its attempts, and what it may know."""
+"""Use cases of a running job, which acts as one of its attempts: what it reports and what it may read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,10 +16,10 @@ from pliant.wire.job import Report
 DIGITS = 6  # of a number of workers
 
 PROTOCOL = 1
-"""Of the link between a job and its server; another one is refused."""
+"""Version of the link between a job and its server; others are refused."""
 
 REPORT_MS = 2000
-"""Pause between two reports of a job; longer where many report."""
+"""Ms between two reports of a job; longer if many jobs report."""
 
 LINKED = 20
 """Jobs that may report at that pace: 40 have twice the pause."""
@@ -40,7 +40,7 @@ class Jobs:
         return found
 
     def register(self, attempt: AttemptId, protocol: int, pid: int, live: bool) -> None:
-        """Its agent is process `pid`; with `live` its GPUs may change from now on while it runs."""
+        """Note that its agent is process `pid`; with `live` its GPUs may change while it runs."""
         if protocol != PROTOCOL:
             raise Conflict(
                 f"The job speaks version {protocol} of the link, this server {PROTOCOL}.",
@@ -64,7 +64,7 @@ class Jobs:
         self._engine_of(self._loop.call(run)).register(attempt, pid)
 
     def acknowledge(self, attempt: AttemptId, version: int, drained: bool, gpus: Sequence[str]) -> None:
-        """It has left these devices, or works on them, as the document of that version says."""
+        """Note that it has left these devices (`drained`) or works on them, as document `version` says."""
 
         def run(draft: Draft) -> tuple[Task, list[str]]:
             task = self._task(attempt)
@@ -80,7 +80,7 @@ class Jobs:
             self._engine_of(task).acknowledge(attempt, left)
 
     def report(self, attempt: AttemptId, said: Progress) -> int:
-        """How far it is. Returns after how many ms it may report again."""
+        """Record its progress; the ms after which it may report again."""
 
         def run(draft: Draft) -> int:
             self._task(attempt)
@@ -105,7 +105,7 @@ class Jobs:
 
 
 def progress_of(said: Report) -> Progress:
-    """What is kept of a report; whose and when it is, is added by who takes it."""
+    """What is kept of a report; the caller adds the workload and the time."""
     sizes = said.get("stepMsBySize", {})
     known = [size for size in sizes if size.isdecimal() and len(size) <= DIGITS]
     times = {int(size): round(sizes[size] * 1000) for size in known}

@@ -20,7 +20,7 @@ from pliant.sched.placement.eligibility import all_pools
 
 
 def check_origin(what: str, row: Project | Department | NodePool, origin: str | None) -> None:
-    """Refuse a change of what an object on a cluster says, unless it comes from there."""
+    """Raise Conflict if an object on a cluster defines the row and the change does not come from there."""
     if row.origin and origin is None:
         raise Conflict(
             f"{what.capitalize()} {row.name} was applied with kubectl as {row.origin} and is changed there: "
@@ -123,7 +123,7 @@ class Machines:
             queues: list[Project | Department] = [*world.projects.values(), *world.departments.values()]
             for queue in queues:
                 left = tuple(quota for quota in queue.quotas if quota[0] != pool.name)
-                if left != queue.quotas:  # another pool of that name is not to begin with its quotas
+                if left != queue.quotas:  # a later pool of that name must not start with these quotas
                     draft.put(replace(queue, quotas=left))
             draft.event(
                 f"pool/{pool.name}", EventKind.DELETED, f"{user} deleted node pool {pool.name}.", who=user
@@ -152,7 +152,7 @@ class Machines:
     # -- nodes --------------------------------------------------------------------------------------
 
     def cordon(self, name: str, draining: bool, user: str) -> None:
-        """Keep a node from taking anything new, or let it take again."""
+        """Stop a node from taking new work, or let it take work again."""
 
         def run(draft: Draft) -> None:
             draft.put(replace(self._node(name), draining=draining))
@@ -162,7 +162,7 @@ class Machines:
         self._loop.call(run)
 
     def label(self, name: str, change: Mapping[str, str | None], user: str) -> Node:
-        """Set labels of a node, or with None take them away; they stay whatever its engine reports."""
+        """Set labels of a node, or remove them with None, whatever its engine reports."""
         for key, value in change.items():
             check_key(key)
             check_value(value or "")
@@ -179,7 +179,7 @@ class Machines:
         return self._loop.call(run)
 
     def taint(self, name: str, taints: Iterable[Taint], gone: Iterable[Taint], user: str) -> Node:
-        """Put taints on a node and take others away (of those the key counts, and the effect)."""
+        """Add taints to a node and remove others, which are matched by key and effect."""
         put, taken = list(taints), {(taint.key, taint.effect) for taint in gone}
         for taint in put:
             check_key(taint.key, "taint")
@@ -208,7 +208,7 @@ class Machines:
         return self._loop.call(run)
 
     def _mark(self, draft: Draft, name: str, marks: Marks, did: str, user: str) -> Node:
-        """The node with new marks instead of its old ones."""
+        """Record new marks of a node; the node with them."""
         state = self._loop.state
         node, old = self._node(name), state.marks.get(name, Marks())
         reported = replace(node, taints=tuple(taint for taint in node.taints if taint not in old.taints))
@@ -277,7 +277,7 @@ class Machines:
     def _nearness(
         self, project: Project, ask: Submission, workload: Workload
     ) -> tuple[Within | None, Topology | None]:
-        """(how close all its tasks lie, a topology to be made for that)."""
+        """(how close all its tasks are placed, a topology to create for that)."""
         world = self._loop.world
         check_withins(withins(workload), world.topologies)
         names = ask.pools or project.default_pools or all_pools(world)
@@ -309,7 +309,7 @@ class Machines:
 
 
 def withins(workload: Workload) -> Iterable[Within]:
-    """All that a workload says about how close together its tasks lie."""
+    """All constraints of a workload on how close its tasks are placed."""
     own = [group.within for group in workload.groups]
     inner = [level.within for level in workload.subgroups]
     return [within for within in (workload.within, *inner, *own) if within is not None]

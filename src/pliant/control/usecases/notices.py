@@ -1,4 +1,4 @@
-"""Use cases about notices: who wants which, what is still to be told, and by which server mail is sent."""
+"""Use cases about notices: subscriptions, notices still to be sent, and the mail server."""
 
 import uuid
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from pliant.control.state.draft import Draft
 from pliant.model.notice import TEST, MailServer, Notice, Subscription
 
 MOST = 5
-"""Addresses of one person."""
+"""Most addresses of one user."""
 
 
 class Notices:
@@ -50,7 +50,7 @@ class Notices:
         return self._loop.call(run)
 
     def unsubscribe(self, identity: str) -> None:
-        """With what is still to be told to it."""
+        """Remove a subscription with its notices that are still to be sent."""
 
         def run(draft: Draft) -> None:
             state = self._loop.state
@@ -64,7 +64,7 @@ class Notices:
         self._loop.call(run)
 
     def test(self, identities: Collection[str], user: str) -> int:
-        """Put a notice for each of these; how many."""
+        """Record a test notice for each of these subscriptions; how many."""
 
         def run(draft: Draft) -> int:
             for identity in identities:
@@ -75,7 +75,7 @@ class Notices:
         return self._loop.call(run)
 
     def told(self, notices: Collection[Notice]) -> None:
-        """They are no longer to be told."""
+        """Drop notices that are no longer to be sent."""
 
         def run(draft: Draft) -> None:
             known = self._loop.state.notices

@@ -12,7 +12,7 @@ from pliant.model.event import EventKind
 from pliant.model.priority import PRIORITIES, PriorityClass
 
 LEAST, MOST = -(2**31), 10**9
-"""Values a class may have: as Kubernetes, which keeps those above for itself."""
+"""Values that a class may have, as in Kubernetes, which reserves higher ones."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -24,7 +24,7 @@ class Priorities:
         self._loop = loop
 
     def create(self, row: PriorityClass, user: str) -> PriorityClass:
-        """Make it. Raises NameTaken, BadRequest."""
+        """Create it. Raises NameTaken, BadRequest."""
         _check(row)
 
         def run(draft: Draft) -> PriorityClass:
@@ -39,7 +39,7 @@ class Priorities:
         return self._loop.call(run)
 
     def apply(self, rows: Sequence[PriorityClass], user: str) -> list[tuple[PriorityClass, str]]:
-        """All of them or none; each with what became of it: created, configured or unchanged."""
+        """Apply all of them or none; each with its outcome: created, configured or unchanged."""
         for row in rows:
             _check(row)
             if sum(other.name == row.name for other in rows) > 1:
@@ -69,7 +69,7 @@ class Priorities:
         return changed, "configured"
 
     def delete(self, name: str, user: str) -> None:
-        """Work that names it keeps its value."""
+        """Delete it; workloads that name it keep its value."""
 
         def run(draft: Draft) -> None:
             row = self._loop.state.priorities.get(name)
@@ -116,7 +116,7 @@ def _check(row: PriorityClass) -> None:
 
 
 def valued(ask: Submission, classes: Iterable[PriorityClass]) -> Submission:
-    """The same with the values of the classes that it and its groups name."""
+    """The submission with the values of the classes that it and its groups name."""
     return _valued(ask, {row.name: row.value for row in classes})
 
 

@@ -1,4 +1,4 @@
-"""Cores and memory of a workload are changed; what runs goes on running."""
+"""Changes the CPU cores and memory of a workload while its tasks continue to run."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from pliant.sched.world.state import World
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What each task of a group asks for from now on."""
+    """The new request of each task of a group."""
 
     cpu: int | None = None  # millicores; None: as before
     memory: int | None = None  # bytes; None: as before
@@ -29,7 +29,10 @@ class Fitting:
 
 
 def refit(state: State, row: Workload, fitting: Fitting, user: str, draft: Draft) -> Workload:
-    """The workload as it is then. More is granted only where its tasks are, within quota, or not at all."""
+    """The changed workload. More is granted only on the nodes of its tasks and within quota and limit.
+
+    Raises BadRequest, Conflict, OverQuota.
+    """
     if fitting.cpu is None and fitting.memory is None:
         raise BadRequest("It says neither cores nor memory.", "Give at least one of them.")
     if row.phase.final:
@@ -74,7 +77,7 @@ def refit(state: State, row: Workload, fitting: Fitting, user: str, draft: Draft
 
 
 def _fitted(row: Workload, made: Workload, task: Task) -> tuple[Task, Task]:
-    """A task with a place before and after."""
+    """A placed task before and after. Raises Conflict if it is being started or resized."""
     claims, request = task.claims, made.group(task.group).request
     assert claims is not None
     moving = task.carries is not None and task.carries.shares != claims.shares

@@ -1,4 +1,4 @@
-"""Use cases about the roles that administrators make of permission sets."""
+"""Use cases about the roles that administrators define from permission sets."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +11,14 @@ from pliant.control.state.state import LAST_ROLE
 from pliant.model.identity import CustomRole
 
 MOST = 100
-"""Roles beside those that are built in."""
+"""Most roles besides the built-in ones."""
 
 BUILT_IN = 100
-"""No built-in role has an id above it; every other one has."""
+"""Built-in roles have ids up to this, all others have higher ones."""
 
 
 class Roles:
-    """Every method returns once the change is on disk; it acts on the next request."""
+    """Every method returns once the change is on disk; it applies from the next request on."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -28,7 +28,7 @@ class Roles:
         return self._loop.state.access.seen
 
     def create(self, made: CustomRole) -> CustomRole:
-        """The id and the time are given here."""
+        """Create a role; its id and time are set here."""
 
         def run(draft: Draft) -> CustomRole:
             self._check_name(made)
@@ -46,7 +46,7 @@ class Roles:
         return self._loop.call(run)
 
     def change(self, identity: int, change: Callable[[CustomRole], CustomRole]) -> CustomRole:
-        """Acts on the next request of everybody who has it."""
+        """Change a role, from the next request of each of its users on."""
 
         def run(draft: Draft) -> CustomRole:
             row = replace(change(self._known(identity)), updated=draft.now)
@@ -57,7 +57,7 @@ class Roles:
         return self._loop.call(run)
 
     def delete(self, identity: int) -> None:
-        """With the rules that give it. One that is in use must be disabled first."""
+        """Delete a role with the rules that give it. One that is in use must be disabled first."""
 
         def run(draft: Draft) -> None:
             row = self._known(identity)

@@ -1,4 +1,4 @@
-"""What was measured: taken every minute, averaged over quarters of an hour and over days, then forgotten."""
+"""Keeps samples: takes them every minute, averages them over quarters of an hour and days, drops old ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ KEEP_DAYS = 3 * 366 * DAY
 """Ms for which the averages of days are kept."""
 
 DAILY = ("cluster", "pool:", "project:", "department:")
-"""Beginnings of the subjects that have averages of days: those of which there are reports."""
+"""Prefixes of the subjects with daily averages: those that reports are about."""
 
 
 class Series:
@@ -29,13 +29,13 @@ class Series:
         self._loop = loop
         self._idling = Idling(loop)
         self._averaged = 0  # ms: up to then all quarters have their averages; 0: not known
-        self._days = 0  # ms: the same of days
+        self._days = 0  # ms: the same for days
 
     def take(self, load: Load, uses: Uses) -> None:
-        """Keep a sample of everything as it is now, and average the quarters of an hour that are over; jobs
-        that are idle for too long are told of or suspended.
+        """Keep a sample of everything as it is now, average the quarters of an hour that are over, and warn
+        of or suspend jobs that are idle for too long.
 
-        Raises StaleEpoch, StoreError. What was not written before a crash is not missed.
+        Raises StaleEpoch, StoreError. Averages that a crash prevented are written after the restart.
         """
         now = self._loop.clock.now()
         found = measured(self._loop.board, load, uses, now)
@@ -51,12 +51,12 @@ class Series:
             self._loop.store.prune_samples(DAY, now - KEEP_DAYS)
 
     def of(self, subject: str, since: int, until: int) -> Sequence[Sample]:
-        """After `since` and up to `until` (ms), oldest first; each minute if all of it is that young."""
+        """Samples after `since` up to `until` (ms), oldest first; by minute if minutes are kept that long."""
         fine = since >= self._loop.clock.now() - KEEP_MINUTES
         return self._loop.store.samples(MINUTE if fine else QUARTER, since, until, subject)
 
     def long(self, subject: str, since: int, until: int) -> Sequence[Sample]:
-        """The same for a long time, each at most once: whole days (UTC) as one sample if they have one."""
+        """The same for a long time, without overlaps: one sample for each whole day (UTC) that has one."""
         days = {
             it.at: it for it in self._loop.store.samples(DAY, since + DAY - 1, until, subject) if it.covered
         }
@@ -70,7 +70,7 @@ class Series:
         return sorted(found, key=lambda it: it.at)
 
     def _sum_up(self, over: int) -> None:
-        """All days up to that time that have no sample yet, as far back as there are quarters."""
+        """Average all days up to that time that have no sample yet, as far back as there are quarters."""
         end = max(self._days, over - KEEP_QUARTERS) + DAY
         while end <= over:
             if not self._loop.store.samples(DAY, end - 1, end):
@@ -91,7 +91,8 @@ class Series:
         ]
 
     def _average(self, over: int) -> None:
-        """All quarters up to that time that have none yet, as far back as there are minutes."""
+        """Average all quarters up to that time since the last call; the first call goes back to the oldest
+        minute."""
         end = max(self._averaged, over - KEEP_MINUTES // QUARTER * QUARTER) + QUARTER
         while end <= over:
             minutes = self._loop.store.samples(MINUTE, end - QUARTER, end)

@@ -47,7 +47,7 @@ class Streams(Submissions):
     ) -> Iterator[bytes]:
         """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms.
 
-        With `follow` and no number it goes on with the attempts that come after, until the workload ends.
+        With `follow` and no number it continues with the later attempts, until the workload ends.
         """
         chosen = self._task(identity, task)
         wanted = number or chosen.attempt
@@ -70,7 +70,7 @@ class Streams(Submissions):
         return self._onward(attempt, stream, timestamps) if follow and not number else stream
 
     def _onward(self, attempt: AttemptId, stream: Iterator[bytes], timestamps: bool) -> Iterator[bytes]:
-        """What an attempt prints, and then its successors; b'' while there is none yet."""
+        """The output of an attempt, and then of its successors; b'' while there is none yet."""
         while True:
             yield from stream
             board = self.board
@@ -106,7 +106,7 @@ class Streams(Submissions):
         return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
 
     def tunnels(self, identity: str, *, task: str = "") -> bool:
-        """True if a port of a running task is reached by `connect` only."""
+        """True if only `connect` reaches a port of a running task."""
         return self._running(identity, task)[1].tunnels is not None
 
     def connect(self, identity: str, port: int, *, task: str = "") -> Session:
@@ -119,7 +119,7 @@ class Streams(Submissions):
         return engine.tunnels.connect(attempt, port)
 
     def signal(self, identity: str, number: int, user: str) -> int:
-        """A signal to all processes of all tasks that run, which changes nothing else; how many tasks."""
+        """Send a signal to all processes of all running tasks and change nothing else; how many tasks."""
         view = self.workload(identity)
         workload = view.workload
         rows = {(row.id.task, row.id.number): row for row in self.attempts(identity)}  # no older than `view`
@@ -144,7 +144,7 @@ class Streams(Submissions):
         return len(running)
 
     def input(self, identity: str, *, task: str = "", number: int = 0) -> Input:
-        """What is typed into a running task; with a number into that attempt alone."""
+        """The input of a running task; with a number, of that attempt only."""
         attempt, engine = self._running(identity, task)
         if number and number != attempt.number:
             raise Conflict(f"Attempt {number} has ended.", f"Attempt {attempt.number} runs now.")
@@ -155,7 +155,7 @@ class Streams(Submissions):
             raise NoInput(f"{name} takes no input: {error}.", "Submit it with --stdin.") from error
 
     def _running(self, identity: str, name: str) -> tuple[AttemptId, Engine]:
-        """The attempt of a task that runs."""
+        """The present attempt of a running task, and its engine. Raises Conflict if the task does not run."""
         chosen = self._task(identity, name, running=True)
         if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
             raise Conflict(
@@ -170,7 +170,8 @@ class Streams(Submissions):
         return attempt, self._engine(chosen.carries.node)
 
     def _task(self, identity: str, name: str, *, running: bool = False) -> Task:
-        """The task of that name; without one the leader, or else the first that runs, or that ever began."""
+        """The task of that name; without a name the first that runs or (not `running`) was started, else the
+        first of all."""
         view = self.workload(identity)
         if not name:
             good = (

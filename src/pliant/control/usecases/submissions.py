@@ -1,4 +1,4 @@
-"""Use cases about submissions: what one would become, what would be done with it, and its acceptance."""
+"""Use cases about submissions: checks, rehearses and accepts them."""
 
 import secrets
 import uuid
@@ -33,15 +33,15 @@ Answered = Callable[[Accepted], tuple[int, str]]
 
 
 PATIENCE = 60.0
-"""Seconds for which an answer is waited for."""
+"""Seconds to wait for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A submission on its way: it is accepted once its answer is there."""
+    """A submission under way; it is accepted once `answer` is set."""
 
     answer: "Future[Accepted]"
-    take_back: Callable[[], None]  # what was kept for it, if it is refused
+    take_back: Callable[[], None]  # drops what was sealed for it; to be called if it is refused
 
 
 class Submissions(Tenancy):
@@ -52,7 +52,7 @@ class Submissions(Tenancy):
         self._engines = engines
 
     def check(self, ask: Submission) -> Checked:
-        """What this would become, not yet submitted. Raises BadRequest."""
+        """The workload that this would become, not yet submitted. Raises BadRequest."""
         return check(valued(ask, self.board.priorities), next(iter(self._engines.values())))
 
     def submit(self, checked: Checked, user: str) -> Accepted:
@@ -74,7 +74,7 @@ class Submissions(Tenancy):
         fingerprint: str = "",
         render: Answered | None = None,
     ) -> Sent:
-        """The same, not waiting. With `key`, the answer that `render` gives is remembered with it."""
+        """`submit` without waiting. With `key`, the answer that `render` makes is remembered with it."""
         run, take_back = self._prepared(checked, user, owner, key, fingerprint, render)
         return Sent(self._loop.submit(run), take_back)
 
@@ -87,7 +87,7 @@ class Submissions(Tenancy):
         fingerprint: str = "",
         render: Answered | None = None,
     ) -> tuple[Callable[[Draft], Accepted], Callable[[], None]]:
-        """(what the loop is to do, what takes back what was kept for it)."""
+        """(what the loop is to run, what drops the variables that were sealed for it)."""
         engine = next(iter(self._engines.values()))
         others = len(checked.asked.start.indexes) - 1
         array = str(uuid.uuid4()) if checked.asked.start.indexes else ""
@@ -131,11 +131,11 @@ class Submissions(Tenancy):
         return run, take_back
 
     def remembered(self, key: str) -> Remembered | None:
-        """The answer once given to this `Idempotency-Key`."""
+        """The answer that was given to this `Idempotency-Key`; None: there is none."""
         return self._loop.store.remembered(key)
 
     def remember(self, key: str, fingerprint: str, status: int, body: str) -> None:
-        """Of what is no submission: a submission is remembered in the transaction that records it."""
+        """Remember the answer to another request; a submission's is recorded in its own transaction."""
         self._loop.call(lambda draft: draft.put(Remembered(key, fingerprint, status, body, draft.now)))
 
     def rehearse(self, checked: Checked, user: str) -> Rehearsal:
@@ -145,7 +145,7 @@ class Submissions(Tenancy):
         def guest_of(state: State) -> Workload:
             guest, made = self._placed(checked, now)
             guest = self._sequenced([replace(guest, user=user)], checked, now)[0]
-            within = guest.within if made is None else None  # one domain each: nothing known lies in any
+            within = guest.within if made is None else None  # the world does not have that topology yet
             return replace(guest, within=within, serial=state.serial + 1)
 
         guest = self._loop.look(guest_of)
@@ -153,7 +153,7 @@ class Submissions(Tenancy):
         return replace(self._loop.question(work), workload=guest)
 
     def _placed(self, checked: Checked, now: int) -> tuple[Workload, Topology | None]:
-        """(the workload in its project, by its name; a topology to be made for it). On the loop's thread."""
+        """(the workload with its project and name, a topology to create for it). On the loop's thread."""
         project = self._project(checked.asked.project)
         for pool in checked.asked.pools:
             self._pool(pool)
@@ -172,7 +172,7 @@ class Submissions(Tenancy):
         return placed, made
 
     def _sequenced(self, rows: list[Workload], checked: Checked, now: int) -> list[Workload]:
-        """Each with what it waits for. On the loop's thread."""
+        """Each with its dependencies and its hold. On the loop's thread."""
         present = self._loop.world.workloads
         taken = self._taken(rows[0].project)
         for row in rows:

@@ -40,8 +40,8 @@ class Tenancy(Machines):
     def bootstrap(
         self, waiting: int = 0, cluster: Cluster | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Make sure that the default pool, department and project exist, and keep what else is told.
-        `waiting`: how many jobs everybody may have waiting where all this is new; 0: no limit.
+        """Create the default pool, department and project if missing; record `cluster` and `settings`.
+        `waiting`: the limit on pending jobs for everybody, set only if the department is new; 0: no limit.
         """
 
         def run(draft: Draft) -> None:
@@ -73,7 +73,7 @@ class Tenancy(Machines):
         self._loop.call(run)
 
     def _next_id(self) -> str:
-        """One that none had before: rules, usage and the audit log name ids."""
+        """An id that no department or project had before: rules, usage and the audit log refer to ids."""
         state = self._loop.state
         named = [row.project for row in state.usages.values()]
         for rule in state.access.seen.rules.values():
@@ -108,7 +108,7 @@ class Tenancy(Machines):
         )
 
     def _kept(self, draft: Draft, done: Done) -> Done:
-        """What was done; refused if the settings say so and quotas promise more than there is."""
+        """`done`. Raises Conflict if quotas promise more than there is and the settings refuse that."""
         check_promises(self._loop.state, draft)
         return done
 
@@ -125,7 +125,7 @@ class Tenancy(Machines):
         return self._put(draft, project, user, EventKind.UPDATED, "changed")
 
     def update_projects(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Project]:
-        """All of them or none."""
+        """Make all of the changes or none."""
         return self._loop.call(
             lambda draft: self._kept(draft, _all_or_none(changes, partial(self._update_project, draft), user))
         )
@@ -196,7 +196,7 @@ class Tenancy(Machines):
         return self._put(draft, department, user, EventKind.UPDATED, "changed")
 
     def update_departments(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Department]:
-        """All of them or none."""
+        """Make all of the changes or none."""
         return self._loop.call(
             lambda draft: self._kept(
                 draft, _all_or_none(changes, partial(self._update_department, draft), user)
@@ -229,7 +229,7 @@ class Tenancy(Machines):
         self._loop.call(run)
 
     def _below(self, department: Department, parent: str | None) -> Department:
-        """The department under another one (id or name), at the top for '', where it is for None."""
+        """The department below another one (id or name); '': at the top; None: unchanged."""
         if parent is None:
             return department
         if not parent:
@@ -251,7 +251,7 @@ class Tenancy(Machines):
     # -- both ---------------------------------------------------------------------------------------
 
     def _drop(self, draft: Draft, queue: AnyQueue) -> None:
-        """With its assets and the access rules for it."""
+        """Drop it with its assets and the access rules for it."""
         state, project = self._loop.state, isinstance(queue, Project)
         scope = Scope.PROJECT if project else Scope.DEPARTMENT
         for asset in state.assets.values():
@@ -296,7 +296,7 @@ class Tenancy(Machines):
         return replace(queue, **fields)
 
     def _check_fixed_use(self, queue: Department | Project) -> None:
-        """A quota may not be below what non-preemptible work uses: that could never be stopped."""
+        """Raise Conflict if a quota is below what non-preemptible work uses, which could never be stopped."""
         if queue.derived:
             return
         for pool, quota in queue.quotas:
@@ -310,7 +310,7 @@ class Tenancy(Machines):
                 )
 
     def _project(self, key: str) -> Project:
-        """By id or name."""
+        """The project with that id or name. Raises NotFound."""
         for project in self._loop.world.projects.values():
             if key in (project.id, project.name):
                 return project
@@ -341,7 +341,7 @@ def _all_or_none(
     update: Callable[[str, QueueChange, str], AnyQueue],
     user: str,
 ) -> list[AnyQueue]:
-    """Each change; the first that cannot be is named, and then none of them is made."""
+    """Make each change in turn; the error names the first that is refused, and then none is made."""
     done: list[AnyQueue] = []
     for number, (key, change) in enumerate(changes):
         try:

@@ -1,4 +1,4 @@
-"""Use cases about what people held, and about the limits of each."""
+"""Use cases about what users held, and about their limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from pliant.model.ledger import Usage
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A limit, and what somebody has of it now."""
+    """A limit, and what a user uses of it now."""
 
     limit: Allowance
     running: int = 0  # milli-GPUs
@@ -32,23 +32,23 @@ class Usages:
     # -- what was held ------------------------------------------------------------------------------
 
     def of(self, since: int, until: int) -> list[Usage]:
-        """The days from one instant (ms) to before another, what goes on included."""
+        """Usage of the days from `since` to before `until` (ms), running attempts included."""
         now = self._loop.clock.now()
         rows, living = self._loop.look(lambda state: ([*state.usages.values()], going(state)))
         return within(with_going(rows, now, living), since, until)
 
     def sample(self, busy: Busy, ms: int) -> None:
-        """For so long these GPUs (by uuid) were so many percent busy."""
+        """Count `ms` during which these GPUs (by uuid) were busy for the given percent of the time."""
         self._loop.call(lambda draft: UsageBook(self._loop.state).sample(busy, ms, draft))
 
     def forget(self) -> None:
-        """Let go of what is too old."""
+        """Drop usage that is too old."""
         self._loop.call(lambda draft: UsageBook(self._loop.state).forget(draft))
 
     # -- limits -------------------------------------------------------------------------------------
 
     def limit(self, change: Allowance, by: str) -> Allowance:
-        """Set what one person may have; with nothing in it there is no such limit any more."""
+        """Set a user's limit; a change without values removes it."""
 
         def run(draft: Draft) -> Allowance:
             state = self._loop.state
@@ -68,7 +68,7 @@ class Usages:
             for row in state.world.workloads.values() if bounded else ():
                 concerned = change.subject in ("", row.user) and change.project in ("", row.project)
                 if concerned and counts(row) and not live(state, row):
-                    draft.put(replace(row, held=USER_LIMIT))  # this cycle looks at who may begin
+                    draft.put(replace(row, held=USER_LIMIT))  # this cycle checks who may begin
             whose = change.subject or "everybody"
             draft.event(
                 f"project/{change.project}" if change.project else "cluster",
@@ -81,7 +81,7 @@ class Usages:
         return self._loop.call(run)
 
     def standings(self, user: str) -> Sequence[Standing]:
-        """All limits, each with what its person has; of one for everybody with what that user has."""
+        """All limits, each with what its user uses; one for everybody with what `user` uses."""
         now = self._loop.clock.now()
 
         def run(state: State) -> list[Standing]:

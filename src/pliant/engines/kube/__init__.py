@@ -1,1 +1,1 @@
-"""Tasks as pods of a Kubernetes cluster."""
+"""The Kubernetes engine: runs tasks as pods of a cluster."""

@@ -1,4 +1,4 @@
-"""The Kubernetes engine: an attempt is a pod, placement is a binding, the watches say what is so."""
+"""The Kubernetes engine: an attempt is a pod, a placement is a binding, and watches report the state."""
 
 import logging
 import threading
@@ -45,11 +45,11 @@ WORKERS = 8
 Outcome = AttemptEnded | AttemptResized | ResizeDenied
 
 OPEN_SECONDS = 10.0
-"""`open` returns after that even if pods that nobody knows have not ended; until then they count as used."""
+"""`open` returns after this time even if stray pods have not ended; until they end, they count as used."""
 
 
 class KubeEngine(Afar):
-    """See control.ports.Engine. The truth is on the cluster: a new object over it goes on."""
+    """See control.ports.Engine. The cluster holds the state: a new engine over it continues the work."""
 
     name = "kube"
 
@@ -66,20 +66,20 @@ class KubeEngine(Afar):
         images: Mapping[str, str] | None = None,
         rows: Callable[[Start], Mapping[str, object]] = lambda order: {},
     ) -> None:
-        """The connection is its own from now on. `cluster`: the server's name for what it manages; pods with
-        another are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of its nodes. `images`:
-        what is pulled for which name. `rows`: of a start. Without `sharing` no pod gets a part of a GPU."""
+        """Takes over the connection. `cluster`: the server's name for its cluster; pods with another name are
+        foreign. `scheduler`: the scheduler name of its pods. `nodes`: labels of its nodes. `images`: image by
+        name. `rows`: the rows that a start follows from. Without `sharing` no pod gets a GPU fraction."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self.tunnels = PodTunnels(client, self._pod)
         self._secrets, self.owners = SealedSecrets(self._cluster), Owners(self._cluster)
         self._clock, self._project_name = clock, project_name
-        self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
+        self._lock = threading.RLock()  # over all that follows; never held during a request to the cluster
         self._runs = ByWorkload[AttemptId, Run](lambda run: run.id.workload)
-        self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # those that live, and all of ours
+        self._pods = ByWorkload[tuple[str, str], Seen](workload_of)  # the live ones, and all of ours
         self._book = NodeBook(self._report, self._scheduled, self._ours, self.name)
         self._parts = parts = Parts(self._cluster, sharing, self._shared, self._gpu_memory)
-        self._forgotten: set[str] = set()  # workloads
+        self._forgotten: set[str] = set()  # ids of workloads
         self._sink: Sink = lambda fact: None
         self._epoch, self._closed = 0, threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
@@ -100,13 +100,13 @@ class KubeEngine(Afar):
                 self._look_at((device,))
         if not self._closed.is_set():
             self._sink(fact)
-        if run is not None:  # a device that was there only for its sake goes after its end is told
+        if run is not None:  # a device that exists only for its placement goes after its end is reported
             with self._lock:
                 self._book.look(run.place.node)
 
     def _note(self, run: Run, *, over: bool) -> None:
         place = run.place
-        if run.fitting is not None:  # it has that soon, and the scheduler counts it by now
+        if run.fitting is not None:  # it gets this soon, and the scheduler counts it already
             place = replace(place, cpu=run.fitting[0], memory=run.fitting[1])
         with self._lock:
             self._book.changed(run.id, place, over=over)
@@ -143,7 +143,7 @@ class KubeEngine(Afar):
             self._queue.add(key)
 
     def _end_strays(self) -> None:
-        """Pods of ours that the store does not know, e.g. of an older backup: ask them to end, and wait."""
+        """Asks pods of ours that the store does not know to end, e.g. after a restore, and waits."""
         deadline = time.monotonic() + OPEN_SECONDS
         strays = [pod for pod in self._pods.values() if self._stray(pod)]
         for pod in strays:
@@ -175,7 +175,7 @@ class KubeEngine(Afar):
             with self._lock:
                 run = self._run(order.attempt, order.placement)
                 run.order, run.place = order, order.placement
-                run.lost = order.placement.node not in self._book  # it went while the order was on its way
+                run.lost = order.placement.node not in self._book  # it went while the order came
                 run.answers += run.exit is not None
                 if run.exit is None:
                     self._book.place(order.attempt, order.placement)
@@ -231,7 +231,7 @@ class KubeEngine(Afar):
     # ---- what a task shows ----
 
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
-        """The pod shows it, as soon as its node has heard."""
+        """The pod's file shows the document as soon as its kubelet has the new annotation."""
         with self._lock:
             self._run(attempt, Placement("")).document = document
         self._look_at(attempt)
@@ -245,7 +245,7 @@ class KubeEngine(Afar):
         since: int | None,
         timestamps: bool = False,
     ) -> Iterator[bytes]:
-        """`since` is rounded to whole seconds, in which the cluster counts."""
+        """`since` is rounded to whole seconds, the unit of the cluster's log API."""
         age = None if since is None else self._clock() - since
         way = (self._cluster.client, partial(self._pod, attempt), self._over(attempt))
         return log_of(*way, follow=follow, tail=tail, age=age, timestamps=timestamps)
@@ -292,10 +292,10 @@ class KubeEngine(Afar):
             self._forgotten.add(workload.id)
             for run in mine:
                 self._runs.take(run.id)
-        made = workload.origin is None or not workload.origin.makes  # pods that others made have no secrets
-        self._look_at(("forget", workload.id, made))  # no pair: those are pods, of any name
+        made = workload.origin is None or not workload.origin.makes  # pods of other makers have no secrets
+        self._look_at(("forget", workload.id, made))  # no pair: pairs are pods, of any name
 
-    # ---- what is to be done ----
+    # ---- the work queue ----
 
     def _look_at(self, key: Hashable) -> None:
         if self._queue is not None and not self._closed.is_set():
@@ -326,7 +326,7 @@ class KubeEngine(Afar):
         return run is not None and not run.lost
 
     def kept(self) -> bool:
-        """Whether the agents of all nodes with GPUs write limits there."""
+        """True if the agents of all nodes with GPUs write the limits there, and there is such a node."""
         with self._lock:
             return self._parts.kept(self._book.with_gpus())
 
@@ -339,14 +339,14 @@ class KubeEngine(Afar):
             return self._book.gpu_memory(node).get(device, 0)
 
     def _stray(self, pod: Seen) -> bool:
-        """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
+        """True if it is ours, its attempt is not known, and it must end or go; other pods keep their logs."""
         if not self._ours(pod) or pod.attempt is None or pod.attempt in self._runs:
             return False
-        if pod.found:  # it is its maker's: it goes when that deletes it
+        if pod.found:  # its maker deletes it; here only the finalizer is removed
             return pod.deleting and not pod.lives and FINALIZER in pod.finalizers
         return pod.lives or pod.deleting or pod.attempt.workload in self._forgotten
 
-    # ---- what the watches tell ----
+    # ---- news from the watches ----
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
         found = [(seen(pod), pod) for pod in pods]
@@ -389,7 +389,7 @@ class KubeEngine(Afar):
             self._look_at(key)
 
     def _lose(self, node: str) -> None:
-        """The scheduler gives up what ran there: it ends, and is foreign until it has if the node is back."""
+        """Ends the node's attempts as lost; until then their pods are foreign if the node is back."""
         mine = [run for run in self._runs.values() if run.place.node == node and run.exit is None]
         for run in mine:
             run.lost = True

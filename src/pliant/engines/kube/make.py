@@ -1,4 +1,4 @@
-"""The engine of a kubeconfig, made without importing its client where that is not installed."""
+"""Makes the engine of a kubeconfig; imports the Kubernetes client only when it is needed."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 OWN = "in-cluster"
-"""In the place of a kubeconfig: the cluster of which this process is a pod."""
+"""Stands for a kubeconfig: the cluster in which this process is a pod."""
 
 
 def kube_service(kubeconfig: str, cluster: str, service: "Service", engine: Engine) -> Callable[[], None]:
-    """Keep custom resources and rows in line, and hear from jobs, until what is returned is called; nothing
-    without a cluster."""
+    """Keeps custom resources and rows in line and reads the reports of jobs, until the returned function is
+    called; does nothing without a cluster."""
     if not kubeconfig:
         return lambda: None
     from pliant.engines.kube.apiserver.connection import Connection
@@ -54,10 +54,10 @@ def kube_engine(
     rows: Callable[[Start], Mapping[str, Any]] = lambda order: {},
     kept: Callable[[Row], Mapping[str, Any]] = lambda row: {},
 ) -> Engine:
-    """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
-    (empty: pliant), `sharing` what pods with parts of GPUs need (None: no pod gets one), `images` what is
-    pulled for which name: NAME=IMAGE, `rows` those that a start follows from, `kept` what of a row its object
-    is to say.
+    """`cluster`: the server's name for its cluster. `scheduler`: the scheduler name of its pods (empty:
+    pliant). `sharing`: what pods with GPU fractions need (None: no pod gets one). `images`: NAME=IMAGE, the
+    image pulled for a name. `rows`: the rows that a start follows from. `kept`: what of a row its object
+    records.
 
     Raises ValueError.
     """
@@ -86,9 +86,8 @@ def kube_engine(
 def kube_left(
     kubeconfig: str, scheduler: str, cluster: str, known: Container[AttemptId], *, whole: bool
 ) -> Left:
-    """What a server of that name for its cluster has left there and is not known; a lost server where it is
-    empty. Not `whole`: only as much as it takes to count it. Raises ValueError.
-    """
+    """What the server of that name has left on its cluster and `known` lacks; of a lost server if `cluster`
+    is empty. Not `whole`: only enough to count it. Raises ValueError."""
     from httpx2 import HTTPError
 
     from pliant.engines.kube.apiserver.connection import Connection
@@ -107,7 +106,7 @@ def kube_left(
 def kube_admission(
     scheduler: str, image: str, engine: Engine
 ) -> "Callable[[dict[str, Any]], dict[str, Any]]":
-    """What answers the API server when it is asked about a pod that is to be created."""
+    """Returns the function that answers the API server's admission reviews of new pods."""
     from pliant.engines.kube.engine import KubeEngine
     from pliant.engines.kube.others.admission import admit
 
@@ -116,8 +115,8 @@ def kube_admission(
 
 
 def kube_epoch(kubeconfig: str, cluster: str) -> int:
-    """The highest epoch of a server of that name: a database that was restored knows only older ones. 0 where
-    that is not known. Raises ValueError."""
+    """The highest epoch of a server of that name, because a restored database knows only older ones; 0 if it
+    is not known. Raises ValueError."""
     from httpx2 import HTTPError
     from lightkube.resources.coordination_v1 import Lease
 
@@ -127,14 +126,14 @@ def kube_epoch(kubeconfig: str, cluster: str) -> int:
     try:
         spec = connection.client.get(Lease, lease_name(cluster)).spec
     except HTTPError:
-        return 0  # there was none, or the cluster does not answer, which its engine is about to tell
+        return 0  # there was no server, or the engine is about to report that the cluster does not answer
     finally:
         connection.close()
     return (spec and spec.leaseTransitions) or 0
 
 
 def kube_trouble(engine: Engine) -> Callable[[], str]:
-    """What tells what keeps it from its cluster."""
+    """Returns the function that tells what keeps the engine from its cluster; empty: nothing."""
     from pliant.engines.kube.engine import KubeEngine
 
     assert isinstance(engine, KubeEngine)
@@ -152,7 +151,7 @@ def _named(pair: str) -> tuple[str, str]:
 
 
 def kube_findings(kubeconfig: str) -> "list[Finding]":
-    """What of a cluster Pliant could use, and what is missing. Raises ValueError."""
+    """What of a cluster Pliant can use, and what is missing. Raises ValueError."""
     try:
         from pliant.engines.kube.apiserver.connection import Connection
         from pliant.engines.kube.rights import examine

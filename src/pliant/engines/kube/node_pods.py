@@ -1,4 +1,4 @@
-"""The pods of one node, as its agent sees them, and what it says about them."""
+"""Follows the pods of one node for its agent, and writes events about them."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from pliant.engines.kube.others.offers import project_of
 
 log = logging.getLogger(__name__)
 
-LONGEST = 100  # of what is told of a pod's environment: anybody may write there what they like
+LONGEST = 100  # characters of an environment value: users may write anything there
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ def _told(env: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _of_others(pod: Pod, found: Seen) -> tuple[str, str]:
-    """Project and workload of a pod that we did not make: those of its namespace and of its maker."""
+    """Project, by the namespace, and workload, by the controller, of a pod that we did not make."""
     owners = (pod.metadata and pod.metadata.ownerReferences) or []
     return project_of(found.namespace), next((each.name for each in owners if each.controller), found.name)
 
 
 class NodePods:
-    """`replaced` gets all of them after each list, `changed` each change: whether it is there, and it."""
+    """`replaced` gets all pods after each list, `changed` each change as (whether the pod exists, pod)."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class NodePods:
         )
 
     def open(self) -> None:
-        """All were told once when it returns. Raises Unreachable."""
+        """Returns when all pods were reported once. Raises Unreachable."""
         try:
             self._follow().open()
         except (ApiError, HTTPError) as error:
             raise Unreachable(f"the pods of node {self._node} are not known: {error}") from error
 
     def warn(self, pod: NodePod | None, reason: str, text: str) -> None:
-        """An event of that pod, or of the node."""
+        """Writes an event of that pod, or of the node if `pod` is None."""
         metadata = {"name": self._node, "uid": self._node}
         if pod is not None:
             metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}

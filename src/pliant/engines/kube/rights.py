@@ -1,4 +1,4 @@
-"""What the server may do on a cluster, and nothing more; and whether an account may."""
+"""Lists the rights that server and node agents need on a cluster, and checks whether an account has them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -17,15 +17,15 @@ from pliant.engines.kube.others.origins import COUNTS
 from pliant.engines.kube.resources.kinds import GROUP, VERSION
 
 OLDEST = (1, 29)
-"""Of an API server: older ones do not know CEL rules of custom resources for certain."""
+"""Oldest supported version of the API server: older ones may not support CEL rules of custom resources."""
 
 
 KINDS = ("departments", "projects", "nodepools", "workloads")
 
 
 class Right(NamedTuple):
-    group: str  # empty: the core
-    resource: str  # with its part, e.g. pods/log
+    group: str  # empty: the core group
+    resource: str  # with its subresource, e.g. pods/log
     verbs: tuple[str, ...]
     why: str
 
@@ -61,11 +61,11 @@ AGENT_RIGHTS = (
     Right("", "pods", ("list", "watch"), "which pods are on its node, and their limits"),
     Right("", "events", ("create",), "what is wrong with a pod or the node"),
 )
-"""Of the agent of a node, which has an account of its own."""
+"""Rights of the node agent, which has an account of its own."""
 
 
 def examine(client: Client) -> list[Finding]:
-    """Raises Unreachable."""
+    """Findings about the API server, the rights, the custom resources and the nodes. Raises Unreachable."""
     try:
         return list(_findings(client))
     except HTTPError as error:
@@ -103,7 +103,7 @@ def _may(client: Client, right: Right, verb: str) -> bool:
 
 def _kinds(client: Client) -> Iterator[Finding]:
     answer = client._client._client.get(f"/apis/{GROUP}/{VERSION}")
-    told = answer.json() if answer.status_code == 200 else {}  # of what is not there it speaks in plain text
+    told = answer.json() if answer.status_code == 200 else {}  # a missing group is answered in plain text
     there = {each["name"] for each in told.get("resources", ())}
     for kind in KINDS:
         found = kind in there
@@ -112,7 +112,7 @@ def _kinds(client: Client) -> Iterator[Finding]:
 
 
 def _nodes(client: Client) -> Iterator[Finding]:
-    """GPUs without labels are shared all the same; nobody can ask for them by their model or memory."""
+    """Counts the GPUs, and names nodes without GPU labels: no job can ask for those by model or memory."""
     try:
         nodes = list(client.list(Node))
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""One attempt: what was ordered of it, what the cluster shows, and the next step that follows from both."""
+"""One attempt on a cluster: its orders, what the cluster shows, and the next step that follows from both."""
 
 import threading
 from collections import defaultdict
@@ -26,21 +26,21 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 LOOK = 2.0
-"""Seconds after which a step is looked at again whatever the watches tell."""
+"""Seconds after which a step is checked again, even without news from the watches."""
 
 RECENT = 2000
-"""Ms: a time that the cluster tells in whole seconds is `now` if it is no older."""
+"""Milliseconds: a time from the cluster, in whole seconds, counts as now if it is less than this old."""
 
 TRIES = 10
-"""So many looks, PAUSE seconds apart, for the pod of a start that somebody else makes; then it is lost."""
+"""Looks, PAUSE seconds apart, for a start's pod that another controller makes; then the attempt is lost."""
 
 PAUSE = 0.5
 
 GRACE = 1
-"""Seconds for a pod whose part of a GPU is nobody's any more."""
+"""Grace period in seconds of a pod whose GPU fraction is no longer held for it."""
 
 NEVER = 126
-"""Exit code of what is not worth another attempt."""
+"""Exit code of an attempt that must not be tried again."""
 
 
 @dataclass(slots=True)
@@ -48,24 +48,24 @@ class Run:
     id: AttemptId
     place: Placement
     order: Start | None = None
-    grace: int | None = None  # ms; set once it is to stop
-    pod: Seen | None = None  # as it was seen last
-    gone: bool = False  # it was there, and is no longer
-    told: bool = False  # that it started
+    grace: int | None = None  # ms; set once it must stop
+    pod: Seen | None = None  # as last seen
+    gone: bool = False  # its pod existed and is gone
+    told: bool = False  # its start was reported
     refused: End | None = None  # why it will never start
     lost: bool = False  # with its node: the scheduler has given it up, even if the node comes back
-    exit: Exit | None = None  # reported
+    exit: Exit | None = None  # set when its end is reported
     recorded: bool = False  # its end is on the server's disk
-    tries: int = 0  # looks for a pod that somebody else is to make
-    document: Document | None = None  # what its workload has, as it was told last
-    shown: Document | None = None  # what its pod shows of that
-    fitting: tuple[int, int] | None = None  # millicores and bytes that were ordered and not confirmed
-    delay: str = ""  # why, as it was told last
-    answers: int = 0  # orders that came after the end and have not been answered with it
+    tries: int = 0  # looks for a pod that another controller makes
+    document: Document | None = None  # what its workload has, as last given
+    shown: Document | None = None  # the document that its pod shows
+    fitting: tuple[int, int] | None = None  # millicores and bytes that were ordered and are not confirmed
+    delay: str = ""  # why it has not changed yet, as last reported
+    answers: int = 0  # orders that came after the end and are not answered yet
 
 
 class ByWorkload(dict[K, V]):
-    """Those of one workload are found without a look at all others: there may be ten thousand."""
+    """A dict that finds the values of one workload without a scan of all: there may be ten thousand."""
 
     def __init__(self, workload: Callable[[V], str]) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class ByWorkload(dict[K, V]):
 
 
 def shared(device: str, runs: Iterable[Run], ours: Iterable[Seen]) -> Shared:
-    """Who has parts of it: attempts that have not ended, and pods that live and that nobody may know."""
+    """Users of the device: live pods of ours, known or not, and attempts whose pods are still to come."""
     pods = [pod for pod in ours if pod.devices and not pod.holds and pod.lives and device in pod.gpus]
     there = {pod.attempt for pod in pods}
     coming = [
@@ -106,7 +106,7 @@ def shared(device: str, runs: Iterable[Run], ours: Iterable[Seen]) -> Shared:
 
 
 class Steps:
-    """What is done about runs. `take` is called for one run by one worker at a time."""
+    """The steps of runs. At any time one worker at most calls `take` for one run."""
 
     def __init__(
         self,
@@ -122,14 +122,14 @@ class Steps:
         parts: Parts,
         images: Mapping[str, str],
     ) -> None:
-        """`lock` is held by anyone who sets `Run.pod`. `images`: what is pulled for which name."""
+        """Any code that sets `Run.pod` must hold `lock`. `images`: the image pulled for a name."""
         self._waiting, self._parts, self._images = waiting, parts, images
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._owners = owners
         self._project_name, self._rows, self._lock = project_name, rows, lock
 
     def take(self, run: Run) -> float | None:
-        """The next step; seconds until it is to be looked at again, None if only news can change anything."""
+        """Takes the next step; returns seconds until the next look, None if only news matter."""
         if run.exit is not None:
             while run.answers:
                 run.answers -= 1
@@ -154,7 +154,7 @@ class Steps:
             return LOOK if self._cluster.evict(pod, grace) else BUDGET
         self._fit(run, pod)
         if pod.node and not pod.deleting and self._parts.lost(run.place, pod):
-            self._cluster.evict(pod, GRACE)  # others may get what it uses a part of
+            self._cluster.evict(pod, GRACE)  # its part of the device may be given to others
             return LOOK
         if not pod.node and run.order is not None:
             if self._parts.in_the_way(run.place):
@@ -164,15 +164,15 @@ class Steps:
         return None
 
     def resize(self, run: Run, place: Placement) -> None:
-        """A pod has the devices that it was created with, and says so; cores and memory change."""
+        """Reports new shares at once: a pod keeps its devices. Orders new cores and memory."""
         if place.shares != run.place.shares:
             self._sink(AttemptResized(run.id, run.place.shares, self._clock()))
         run.fitting, run.delay = (place.cpu, place.memory), ""
 
     def _fit(self, run: Run, pod: Seen) -> None:
-        """The next step to the cores and memory that were ordered, or what has come of it."""
+        """Takes the next step to the ordered cores and memory, or reports the outcome."""
         wanted = run.fitting
-        if pod.found:  # its maker alone says what it asks for
+        if pod.found:  # only its maker sets its requests
             has, told = (pod.amount.cpu, pod.amount.memory), (run.place.cpu, run.place.memory)
             if pod.node and run.place.node and has != told:
                 self._fits(run, *has)
@@ -184,7 +184,7 @@ class Steps:
             except Refused as error:
                 run.fitting = None  # the next order tries again
                 self._sink(ResizeDenied(run.id, str(error), later=False))
-        elif (pod.granted or pod.asked) == wanted:  # where no node says it, no pod can change
+        elif (pod.granted or pod.asked) == wanted:  # nodes that report no grants cannot resize pods
             run.fitting = None
             self._fits(run, *wanted)
         elif pod.delay and pod.delay != run.delay:
@@ -196,7 +196,7 @@ class Steps:
         self._sink(AttemptResized(run.id, run.place.shares, self._clock(), cpu, memory))
 
     def end_stray(self, pod: Seen) -> float | None:
-        """Of a pod that nobody knows; seconds until it is to be tried again."""
+        """Takes the next step to end or free a stray pod; returns the seconds until the next try, or None."""
         if pod.found:
             self._cluster.release(pod)
         elif not pod.lives:
@@ -206,14 +206,14 @@ class Steps:
         return None
 
     def forget(self, workload: str, pods: list[Seen], *, made: bool) -> None:
-        """`made`: by us, with secrets."""
+        """Removes our pods and releases others'; `made`: also the secrets, which only our pods have."""
         for each in pods:
             (self._cluster.release if each.found else self._cluster.remove)(each)
         if made:
             self._secrets.forget(workload)
 
     def tell(self, run: Run, pod: Seen) -> bool:
-        """Report what it shows; True once it has ended."""
+        """Reports what the pod shows; True once it has ended."""
         ran = pod.since is not None or (pod.end is not None and pod.end.known and not pod.end.error)
         if ran and not run.told and (pod.lives or run.order is not None):
             run.told = True
@@ -223,7 +223,7 @@ class Steps:
         return not pod.lives
 
     def _without(self, run: Run) -> float | None:
-        """There is no pod of it."""
+        """The next step of a run without a pod."""
         if run.gone or run.grace is not None or run.refused is not None or run.lost:
             self._end(run)
         elif run.order is not None:
@@ -236,13 +236,13 @@ class Steps:
                 if made is None:
                     return PAUSE
                 with self._lock:
-                    run.pod = run.pod or made  # the watch may know it better by now
+                    run.pod = run.pod or made  # the watch may have newer news
             return 0.0
         return None
 
     def _made(self, run: Run, order: Start) -> Seen | None:
-        """Its pod. None: another look, for its devices or for one that somebody else makes; there is none if
-        it is `gone`."""
+        """The pod of the start; None while its devices or its pod are missing. Sets `gone` after TRIES looks
+        in vain. Raises Refused."""
         if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(run, order)
         if self._parts.in_the_way(order.placement):
@@ -262,7 +262,7 @@ class Steps:
         return claimed
 
     def _create(self, run: Run, order: Start) -> Seen | None:
-        """None: the devices of which it gets parts are not held yet."""
+        """None while the devices of its GPU fractions are not held, or memory lent from them is not back."""
         parts = in_parts(order.placement)
         given = self._parts.given(order) if parts else {}
         if given is None:
@@ -300,11 +300,11 @@ class Steps:
             return Exit(at, end.code, end.signal, stopped=True, oom=end.oom)
         if run.refused is not None:
             return Exit(at, run.refused.code, error=run.refused.error, lost=not run.refused.known)
-        if cut or not end.known:  # somebody else deleted it, or its node turned it away
+        if cut or not end.known:  # deleted by another client, or rejected by its node
             return Exit(at, end.code, end.signal, lost=True, note=end.error)
         return Exit(at, end.code, end.signal, error=end.error, oom=end.oom)
 
     def _precise(self, at: int | None) -> int:
-        """`at`, or now where that is no later than whole seconds can tell."""
+        """`at`, or now if it is unknown or so recent that whole seconds cannot tell."""
         now = self._clock()
         return now if at is None or now - at < RECENT else at

@@ -1,5 +1,5 @@
-"""What a server whose database is lost has left on its cluster, so that a new one takes it in: what a start
-left on each pod, the objects that show rows, and where it has put pods of others."""
+"""Reads what a server whose database is lost has left on its cluster, so that a new server can take it in:
+the start recorded on each pod, the objects that show rows, and the pods of others that it placed."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ Rows = Mapping[str, object]
 
 
 def left(order: Start, rows: Rows, at: int) -> dict[str, str]:
-    """The annotation of a pod from which its attempt can be taken into an empty store; a few kB."""
+    """The annotation of a pod from which an empty store can take in its attempt: a few kB; else {}."""
     name, about = order.workload.name, {"epoch": order.epoch, "cause": order.cause, "ordered_ms": at}
     return {ORDER: json.dumps({"name": name, **about, "rows": rows}, separators=(",", ":"))} if rows else {}
 
@@ -37,12 +37,12 @@ CURE = "kubectl delete pods{} --all-namespaces --wait=false -l pliant/cluster=NA
 def what_is_left(
     client: Client, scheduler: str, name: str, known: Container[AttemptId], engine: str = ""
 ) -> Left:
-    """The newest attempt of each task of the workloads that run here, and of which it is not known. In an
-    empty store also all that objects say, and so attempts that have ended while it was gone.
+    """The newest unknown attempt of each task of the workloads that run here. In an empty store also all that
+    the objects record, so attempts that ended meanwhile too.
 
-    `scheduler`: the name by which pods ask for it. `name`: the server's for its cluster; empty: it has none
-    yet, so what is left of one other server is meant. `engine`: its name; empty: pods of others are left out.
-    Raises ValueError where there are several servers, or for a pod that cannot be read.
+    `scheduler`: the scheduler name of its pods. `name`: the server's name for its cluster; empty: it has none
+    yet, so the result is about the one other server. `engine`: the engine's name; empty: pods of others are
+    left out. Raises ValueError if there are several servers, or for a pod that cannot be read.
     """
     asked = scheduler or SCHEDULER
     objects = [] if name else list(remnants(client, asked))
@@ -82,7 +82,7 @@ def what_is_left(
 
 
 def _stranger(pod: Seen, said: str) -> Stranger:
-    """What is on a pod is believed about the project of its namespace alone."""
+    """What a pod records is trusted only about the project of the pod's namespace."""
     assert pod.attempt is not None
     try:
         order: dict[str, Any] = dict(json.loads(said))

@@ -47,12 +47,12 @@ from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 log = logging.getLogger(__name__)
 
 WORKERS = 16  # threads that start and end tasks; each may wait for a process to die
-OPEN_SECONDS = 10  # `open` returns after that even if some leftovers still refuse to die
+OPEN_SECONDS = 10  # `open` returns after that time even if leftover processes still live
 REFRESH_SECONDS = 5.0  # between two looks at real devices
 
 
 def nowhere(point: str) -> None:
-    """The Halt of production."""
+    """The Halt of production: does nothing."""
 
 
 def wall_clock() -> int:
@@ -61,7 +61,7 @@ def wall_clock() -> int:
 
 
 class LocalEngine:
-    """See control.ports.Engine. The truth is on disk and in /proc: a new object over it goes on."""
+    """See control.ports.Engine. Its state is on disk and in /proc: a new engine continues from there."""
 
     name = "local"
     tunnels = None
@@ -88,11 +88,11 @@ class LocalEngine:
         rows: Callable[[Start], Mapping[str, object]] = lambda order: {},
         launcher: Launcher | None = None,
     ) -> None:
-        """`project_name` maps a project's id; `token` gives what a job authenticates with; `environ` is the
-        server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept;
-        `occupants` gives pids by device as drivers count them; `cards` what is used of each real one;
-        `fractions` holds tasks to their shares of GPUs; `rows` is what is kept with an order, so that a store
-        which was lost can take its attempt in again; `launcher` starts tasks, unless this account does."""
+        """`project_name` maps a project's id to its name; `token`: what an attempt authenticates with;
+        `environ`: the server's environment, by default os.environ; `log_max`: bytes per log file;
+        `log_keep`: number of older log files; `occupants`: pids by device, as drivers count them; `cards`:
+        load of each real GPU; `fractions` enforces shares of GPUs; `rows`: the rows kept with an order, from
+        which a lost store can recover the attempt; `launcher` starts tasks, by default as this account."""
         program, self.supervisor_notice = command() if supervisor is None else (tuple(supervisor), "")
         self._devices = devices
         self._layout = Layout(state)
@@ -105,7 +105,7 @@ class LocalEngine:
         self._nodes: dict[str, Node] = {}
         self._clock = clock
         self._sink: Sink = lambda fact: None
-        self._epoch = 0  # of the leader that it obeys
+        self._epoch = 0  # of the leader whose orders it carries out
 
         def site() -> Site:
             seen = inherited(os.environ if environ is None else environ)
@@ -167,7 +167,7 @@ class LocalEngine:
         self._strands.submit(order.attempt[:2], partial(self._attempts.stop, order))
 
     def resize(self, order: Resize) -> None:
-        """The job reads allocation.json; the engine looks whether what it loses is empty."""
+        """The job reads allocation.json; the engine checks that no process uses what the job loses."""
 
         def report(place: Placement = order.placement) -> None:
             self._sink(AttemptResized(order.attempt, place.shares, self._clock(), place.cpu, place.memory))
@@ -181,10 +181,10 @@ class LocalEngine:
         self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
     def recorded(self, attempt: AttemptId) -> None:
-        """Nothing: what tells its end is kept until its workload is forgotten."""
+        """Does nothing: the record of its end is kept until its workload is forgotten."""
 
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
-        """It finds no work: what others start on its machine is theirs."""
+        """Does nothing: this engine takes in no work that others start on its machine."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         if (refusal := volumes.refusal(launch.volumes, here=not self._launcher.boxed)) is not None:
@@ -195,8 +195,8 @@ class LocalEngine:
             if not Path(cwd).is_absolute():
                 return BadRequest(f"working directory {cwd} is not an absolute path.")
             if self._launcher.boxed:
-                return None  # only the user may see it: the task's start tells
-            if cwd != str(self._layout.state):  # which is this server's own
+                return None  # only the user may see it: the task's start fails if it cannot be used
+            if cwd != str(self._layout.state):  # the state folder is this server's own
                 check_folder(launch, cwd)
         except CatalogueError as error:
             return BadRequest(str(error))
@@ -222,7 +222,7 @@ class LocalEngine:
         try:
             entry, _ = self._catalogue.resolve(launch)
         except CatalogueError:
-            return False  # it is refused for that
+            return False  # `refuse` reports that
         return working_dir(launch, entry, self._layout.state) == seen.path
 
     def notice(self, launch: Launch) -> str | None:
@@ -277,7 +277,7 @@ class LocalEngine:
                 words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns, begin=begin
             )
         if session.pid is not None:
-            pidfd = session.watched()  # not reaped yet: nobody else has the session
+            pidfd = session.watched()  # not reaped yet: no other thread has the session
             with self._sessions_lock:
                 self._sessions.add(session)
             self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
@@ -296,7 +296,7 @@ class LocalEngine:
         return Load(self._usage.loads(), self._cards())
 
     def forget(self, workload: Workload) -> None:
-        """Raises ValueError if something of it lives, OSError."""
+        """Raises ValueError if an attempt of it lives, or OSError."""
         if self._epoch < self._layout.epoch():
             raise ValueError(f"epoch {self._epoch} is over")
         if self._living.lives(workload.id):
@@ -318,7 +318,7 @@ class LocalEngine:
         try:
             job = self._launcher.job(workload)
         except ValueError:
-            return None  # it has no account here
+            return None  # its owner has no account here
         try:
             entry, _ = self._catalogue.resolve(workload.launch)
         except CatalogueError:  # its image was taken out of the catalogue meanwhile
@@ -354,7 +354,7 @@ class LocalEngine:
         self._fractions.close()
 
     def _run(self, key: object, call: Callable[[], None]) -> "Future[None]":
-        """On the strand of `key`; done when the call has returned or failed."""
+        """Run `call` on the strand of `key`; the future is done when it has returned or failed."""
         done: Future[None] = Future()
 
         def both() -> None:
@@ -367,7 +367,7 @@ class LocalEngine:
         return done
 
     def _end_orphans(self, known: frozenset[AttemptId]) -> None:
-        """What runs for this state folder but nobody knows of, e.g. after an older backup was restored."""
+        """End attempts of this state folder that are not known, e.g. after an older backup was restored."""
         count = self._launcher.end(lambda attempt: attempt not in known, waiting=self._living.waiting)
         if count:
             log.warning("ended %d processes of unknown attempts", count)
@@ -389,7 +389,7 @@ class LocalEngine:
         self._watcher.after(REFRESH_SECONDS, self._refresh)
 
     def _see_nodes(self) -> None:
-        """Report what has changed since the last look. A node that does not answer is not lost."""
+        """Report the nodes that changed since the last look. One that does not answer becomes not ready."""
         nodes = {name: replace(node, ready=False) for name, node in self._nodes.items()}
         nodes.update((node.name, node) for node in self._devices.nodes())
         for name, node in nodes.items():

@@ -1,4 +1,4 @@
-"""Live resizes: a device is free when no process of the attempt is seen on it, whatever the job says."""
+"""Live resizes: a device is free when no process of the attempt is seen on it, whatever the job reports."""
 
 import logging
 import os
@@ -18,9 +18,9 @@ from pliant.model.workload import AttemptId
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1  # between two looks at who uses what
-TERM_SECONDS = 10.0  # at most, between SIGTERM and SIGKILL for a worker that stayed beyond the deadline
-ANSWER_SECONDS = 2.0  # for a job whose workers were killed to say that it starts no others
+LOOK_SECONDS = 0.1  # between two looks at the processes on the devices
+TERM_SECONDS = 10.0  # longest time from SIGTERM to SIGKILL for a worker that stays after the deadline
+ANSWER_SECONDS = 2.0  # for a job whose workers were killed to acknowledge that it starts no others there
 
 Seen = Callable[[], Mapping[str, Iterable[int]]]
 """Pids by device (uuid), as the driver counts them."""
@@ -31,10 +31,10 @@ class _Open:
     """A resize that takes devices from a living attempt."""
 
     order: Resize
-    report: Callable[[], None]  # called once what goes is empty
+    report: Callable[[], None]  # called once the lost devices are empty
     going: frozenset[str]
-    due: float  # monotonic seconds; the next means is used then
-    said: set[str] = field(default_factory=set)  # devices that the job says it has left
+    due: float  # monotonic seconds; the next step is taken then
+    said: set[str] = field(default_factory=set)  # devices that the job has left for good
     step: int = 0  # 1: its workers there got SIGTERM, 2: SIGKILL, 3: the attempt was asked to end
     looking: bool = False
 
@@ -51,7 +51,7 @@ class Resizing:
         self._open: dict[AttemptId, _Open] = {}
 
     def register(self, attempt: AttemptId, pid: int) -> None:
-        """That process of the attempt is the job's agent: it follows the allocation, uses no GPU itself."""
+        """Record that process as the job's agent: it follows the allocation and uses no GPU itself."""
         if attempt not in self._living or self._launcher.attempt_of(pid) != attempt:
             log.warning("process %d says that it is the agent of %s, of which it is none", pid, attempt)
             return
@@ -59,14 +59,14 @@ class Resizing:
         write_json(self._layout.folder(attempt) / "agent.json", document)
 
     def going(self, order: Resize) -> set[str]:
-        """Devices that a living attempt loses by this order, as far as it was told."""
+        """Devices that a live attempt has by its allocation document and loses by this order."""
         shown = (read_json(self._layout.folder(order.attempt) / "allocation.json") or {}).get("tasks", [])
         own = [one for one in shown if one["id"] == order.attempt.task and one["state"] != "pending"]
         return {gpu for one in own for gpu in one["gpus"]} - set(order.placement.uuids)
 
     def resize(self, order: Resize, report: Callable[[], None]) -> None:
-        """Call `report` once what it loses is empty, now if that is nothing; before the deadline nobody is
-        pressed. The newest order replaces those before."""
+        """Call `report` once the lost devices are empty, at once if there are none; no process gets a signal
+        before the deadline. The newest order replaces earlier ones."""
         attempt, going = order.attempt, self.going(order)
         self._open.pop(attempt, None)
         if not going:
@@ -77,7 +77,7 @@ class Resizing:
         self._living.later(order.grace / 1000, attempt, partial(self._begin, attempt, one))
 
     def acknowledge(self, attempt: AttemptId, gpus: Iterable[str]) -> None:
-        """The job says that it has left these devices for good: look now rather than at the deadline."""
+        """The job has left these devices for good; once it has left all that go, look before the deadline."""
         one = self._open.get(attempt)
         if one is None:
             return
@@ -106,9 +106,9 @@ class Resizing:
         self._living.later(LOOK_SECONDS, attempt, partial(self._look, attempt, one))
 
     def _press(self, attempt: AttemptId, one: _Open, busy: set[int]) -> None:
-        """The deadline is over and something still uses what is to go, or may come back to it."""
+        """Take the next step: the deadline is over, and a process uses a lost device or may use it again."""
         if one.step == 3:
-            return  # its supervisor sees to the rest
+            return  # its supervisor does the rest
         one.step += 1
         if one.step == 3 or self._agent(attempt) is None:
             log.warning("%s does not leave %s: it is stopped", attempt, ", ".join(sorted(one.going)))
@@ -123,10 +123,10 @@ class Resizing:
         one.due = time.monotonic() + wait
 
     def users(self, attempt: AttemptId, gpus: frozenset[str]) -> set[int]:
-        """Processes of the attempt on one of these devices: by what the driver counts, and by which devices
-        they were started with. The agent, what it descends from and the supervisor were started with all."""
+        """Processes of the attempt on one of these devices: those that the driver counts there, and those
+        started with one, except the agent, its ancestors and the supervisor, which start with all."""
         driver = {pid for gpu, pids in self._seen().items() if gpu in gpus for pid in pids}
-        if self._launcher.boxed:  # environments are the users' own; the cards are shut to newcomers already
+        if self._launcher.boxed:  # users control environments; new processes cannot open the cards
             return {pid for pid in driver if self._launcher.attempt_of(pid) == attempt}
         spared = self._spared(attempt)
         found = set()
@@ -145,7 +145,7 @@ class Resizing:
         return spared
 
     def _agent(self, attempt: AttemptId) -> int | None:
-        """The agent, while it lives."""
+        """The pid of the agent; None if there is none or it has ended."""
         said = read_json(self._layout.folder(attempt) / "agent.json")
         if said is None or processes.started(said["pid"]) != said["start"]:
             return None
@@ -153,9 +153,9 @@ class Resizing:
 
 
 def _visible(pid: int) -> set[str]:
-    """Devices that a process was started with."""
+    """Devices that were visible to a process at its start."""
     items = processes.environment(pid).split(b"\0")
-    env = dict(item.partition(b"=")[::2] for item in reversed(items))  # of two of a name the first counts
+    env = dict(item.partition(b"=")[::2] for item in reversed(items))  # of two of a name, the first counts
     text = env.get(b"PLIANT_TRAIN_DEVICE") or env.get(b"CUDA_VISIBLE_DEVICES") or b""
     return set(os.fsdecode(text).split(","))
 

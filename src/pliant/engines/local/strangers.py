@@ -1,4 +1,4 @@
-"""Attempts that live for this state folder and that the store does not know, and how they are ended."""
+"""Finds and ends live attempts of this state folder that the store does not know."""
 
 import logging
 import os
@@ -15,18 +15,18 @@ from pliant.model.workload import AttemptId
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 45  # at most: the command that started the server waits for it
+GRACE_SECONDS = 45  # longest wait: the command that started the server waits as well
 POLL_SECONDS = 0.05
 
 
 def strangers(layout: Layout, launcher: Launcher, known: Container[AttemptId]) -> list[Stranger]:
-    """Those that live and are not known. Raises OSError where nobody can tell."""
+    """The live attempts that are not known. Raises OSError if they cannot be listed."""
     found = launcher.living(lambda attempt: attempt not in known)
     return [Stranger(attempt, _order(layout, attempt), _gpus(layout, attempt)) for attempt in sorted(found)]
 
 
 def end(layout: Layout, launcher: Launcher, found: Sequence[Stranger]) -> None:
-    """Ask each to end, leave it its grace period, and kill what is still there then."""
+    """Ask each to end, wait for the longest grace period, at most GRACE_SECONDS, and kill what is left."""
     ids = frozenset(one.id for one in found)
     for one in found:
         folder = layout.folder(one.id)

@@ -1,4 +1,4 @@
-"""The virtual engine: tasks that take the time they declare, on a clock that others move."""
+"""The virtual engine: tasks run for the time that they declare, on a clock that the caller advances."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
 
 class VirtualEngine(Afar):
-    """See control.ports.Engine. Facts come while the machines' timeline is moved, on the mover's thread."""
+    """See control.ports.Engine. Facts come on the thread that calls `open` or advances the timeline."""
 
     name = "virtual"
     tunnels = None
@@ -28,7 +28,7 @@ class VirtualEngine(Afar):
         machines = self.machines
         if epoch < machines.epoch:
             raise StaleEpoch(f"epoch {epoch} is over: {machines.epoch} leads")
-        machines.epoch, machines.sink = epoch, None  # orphans end unheard
+        machines.epoch, machines.sink = epoch, None  # the ends of orphans are not reported
         alive = [attempt.id for attempt in known if attempt.exit is None]
         for orphan in [run.attempt for run in machines.runs.values() if run.exit is None]:
             if orphan not in alive:
@@ -53,10 +53,10 @@ class VirtualEngine(Afar):
         self.machines.resize(order)
 
     def recorded(self, attempt: AttemptId) -> None:
-        """Nothing: runs are kept until their workload is forgotten."""
+        """Does nothing: runs are kept until their workload is forgotten."""
 
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
-        """It finds no work: nobody else knows of it."""
+        """Does nothing: this engine never finds work that others started."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         return None
@@ -86,7 +86,7 @@ class VirtualEngine(Afar):
         since: int | None,
         timestamps: bool = False,
     ) -> Iterator[bytes]:
-        """What the attempt declared to log: all of it at its start. `since` is ms of virtual time."""
+        """The output that the attempt declares, all of it at its start. `since` is ms of virtual time."""
         told = False
         while True:
             run = self.machines.runs.get(attempt)
@@ -118,7 +118,7 @@ class VirtualEngine(Afar):
         return {}
 
     def forget(self, workload: Workload) -> None:
-        """Raises ValueError if something of it lives. There are no files."""
+        """Raises ValueError if an attempt of it has not ended. There are no files."""
         mine = [attempt for attempt in self.machines.runs if attempt.workload == workload.id]
         if any(self.machines.runs[attempt].exit is None for attempt in mine):
             raise ValueError(f"something of workload {workload.name} still runs: stop it first")

@@ -1,4 +1,4 @@
-"""What runs in virtual time. It outlives the engine, as processes outlive a server."""
+"""Nodes and runs in virtual time. They outlive the engine, as processes outlive a server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from pliant.model.workload import AttemptId, Exit
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How one attempt goes if nobody interferes."""
+    """How one attempt runs if it is neither stopped nor lost."""
 
     duration: int | None = None  # ms from its start to its end; None: it runs until it is stopped
     code: int = 0  # its exit code then
-    stop: int = 0  # ms that it takes to end once it is asked to, cut off by the grace
+    stop: int = 0  # ms from the request to stop to its end; killed after the grace period
     output: bytes = b""  # what it logs, at its start
-    error: str = ""  # why it cannot be started at all
+    error: str = ""  # why it cannot be started; empty: it can
 
 
 def declared(order: Start, env: Mapping[str, str]) -> Behaviour:
-    """What the workload says of itself, in its environment:
+    """The behaviour that the workload declares in its environment:
 
     PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS,
     PLIANT_VIRTUAL_OUTPUT.
@@ -58,7 +58,7 @@ class Run:
 
 
 class Machines:
-    """Nodes and runs on one timeline, deterministic to the last fact. For one thread."""
+    """Nodes and runs on one timeline; all facts and their order are deterministic. For one thread."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class Machines:
         start_latency: int = 0,
         stop_latency: int = 0,
     ) -> None:
-        """`behaviour` is asked before each start, `ended` told of each end, before anybody else hears of it.
+        """`behaviour` is called before each start, `ended` at each end, before the fact is reported.
 
-        Latencies in ms: from an order to what it brings about.
+        Latencies in ms: from an order to its effect.
         """
         self.timeline = timeline
         self.nodes = {node.name: node for node in nodes}
-        self.runs: dict[AttemptId, Run] = {}  # claimed attempts: none of them ever starts again
-        self.sealed: dict[str, Sealed] = {}  # by workload: what a node keeps of its environment
+        self.runs: dict[AttemptId, Run] = {}  # claimed attempts; none of them starts a second time
+        self.sealed: dict[str, Sealed] = {}  # by workload: its variables, which nodes keep
         self.allocations: dict[AttemptId, dict[str, object]] = {}
         self.epoch = 0  # the highest one seen; orders of a lower one change nothing
-        self.sink: Sink | None = None  # of the engine that is open; without one nobody hears of what happens
+        self.sink: Sink | None = None  # of the open engine; None: facts are dropped
         self._behaviour, self._ended = behaviour, ended
         self._start_latency, self._stop_latency = start_latency, stop_latency
 
@@ -137,7 +137,7 @@ class Machines:
         self.timeline.after(delay, resized)
 
     def take_over(self, runs: Iterable[Run]) -> None:
-        """Go on with what other machines like these ran; what lives ends when it was to end."""
+        """Adopt the runs of other machines like these; live ones end after their declared duration."""
         for run in runs:
             self.runs[run.attempt] = run
             if run.alive and run.started is not None and run.behaviour.duration is not None:
@@ -149,15 +149,15 @@ class Machines:
     # ---- what may go wrong ----
 
     def fail(self, attempt: AttemptId, code: int = 1) -> None:
-        """It ends by itself, now."""
+        """End the attempt now, as if by itself, with that exit code."""
         self._end(self.runs[attempt], code=code)
 
     def lose(self, attempt: AttemptId) -> None:
-        """It is gone, now, and nobody saw how."""
+        """End the attempt now as lost: without an exit code."""
         self._end(self.runs[attempt], lost=True)
 
     def lose_node(self, name: str) -> None:
-        """The node goes with everything on it."""
+        """Remove a node and lose every attempt on it."""
         del self.nodes[name]
         self._report(NodeLost(name))
         for run in list(self.runs.values()):
@@ -165,7 +165,7 @@ class Machines:
                 self._end(run, lost=True)
 
     def add_node(self, node: Node) -> None:
-        """A new node, or an old one that has changed."""
+        """Add a node, or replace the one of that name."""
         self.nodes[node.name] = node
         self._report(NodeSeen(node))
 
@@ -173,7 +173,7 @@ class Machines:
 
     def _begin(self, run: Run) -> None:
         if run.exit is not None or run.stopping:
-            return  # stopped or lost while it was being started: its end is on the way
+            return  # stopped or lost during its start: its end is reported elsewhere
         if run.behaviour.error:
             self._end(run, error=run.behaviour.error)
             return
@@ -202,7 +202,7 @@ class Machines:
             self._report(AttemptEnded(run.attempt, run.exit))
 
     def _answer_end(self, run: Run) -> None:
-        """To an order that was repeated: never from within the order."""
+        """Answer a repeated order by its end: as an event of the timeline, not inside the call."""
         self.timeline.after(0, lambda: self._report_end(run))
 
     def _report(self, fact: AttemptStarted | AttemptEnded | AttemptResized | NodeSeen | NodeLost) -> None:

@@ -1,4 +1,4 @@
-"""A clock that stands still until somebody moves it, and what happens on the way."""
+"""A virtual clock that moves only when it is advanced, and the events that are scheduled on it."""
 
 import heapq
 import itertools
@@ -17,18 +17,18 @@ class Timeline:
         return self._now
 
     def at(self, when: int, call: Callable[[], None]) -> None:
-        """Schedule a call; the past means now."""
+        """Schedule a call at `when` (ms); a time in the past means now."""
         heapq.heappush(self._events, (max(when, self._now), next(self._serial), call))
 
     def after(self, delay: int, call: Callable[[], None]) -> None:
         self.at(self._now + delay, call)
 
     def next(self) -> int | None:
-        """When the next event happens; None if there is none."""
+        """The time (ms) of the next event; None if there is none."""
         return self._events[0][0] if self._events else None
 
     def step(self) -> bool:
-        """Move to the next event and let it happen; False if there was none."""
+        """Advance to the next event and run it; False if there is none."""
         if not self._events:
             return False
         self._now, _, call = heapq.heappop(self._events)
@@ -36,7 +36,7 @@ class Timeline:
         return True
 
     def advance(self, until: int) -> None:
-        """Let everything happen up to and at `until`, also what that brings about."""
+        """Advance to `until` (ms) and run every event up to then, also those that events schedule."""
         while self._events and self._events[0][0] <= until:
             self.step()
         self._now = max(self._now, until)

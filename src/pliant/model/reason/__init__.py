@@ -1,8 +1,8 @@
-"""Why: the closed set of reasons and cures, made where the decision is made, and their words.
+"""The closed set of reasons and cures, made where the decision is made, and their sentences.
 
-They carry keys and numbers: GPU amounts are milli-GPUs, instants ms since the epoch. For a reader who may not
-know a project, its names and keys are left out first (`seen_by`), then the rest is put into words. No other
-code makes a sentence of a reason, and none reads one.
+They carry keys and numbers: GPU amounts are milli-GPUs, instants ms since the epoch. `seen_by` first leaves
+out the names and keys of projects that a reader may not know; then the rest is put into words. No other code
+makes a sentence from a reason, and no code parses one.
 """
 
 from pliant.model.reason.base import MayRead, Named, Reason

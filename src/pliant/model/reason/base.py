@@ -1,4 +1,4 @@
-"""What all reasons have in common: a code, numbers, keys of those whom they name, and a sentence."""
+"""What all reasons have in common: a code, numbers, keys of what they name, and a sentence."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
@@ -11,16 +11,16 @@ MayRead = Callable[[str], bool]
 
 
 class Named(NamedTuple):
-    """A workload, project or department: its key, and its names for those who may read them."""
+    """A workload, project or department: its key, and its names for readers who may know them."""
 
     kind: str  # workload | project | department
     id: str  # empty once it was left out for a reader
     name: str = ""  # likewise
-    project: str = ""  # id of the project to which the name belongs; empty: anybody may read it
+    project: str = ""  # id of the project to which the name belongs; empty: all may read it
     project_name: str = ""  # of a workload
 
     def seen_by(self, may_read: MayRead) -> "Named":
-        """The same, or nothing but its kind."""
+        """Itself for a reader who may know it, else its kind alone."""
         return self if not self.project or may_read(self.project) else Named(self.kind, "")
 
     def __str__(self) -> str:
@@ -50,19 +50,19 @@ class Reason:
 
     @property
     def numbers(self) -> tuple[tuple[str, int | str], ...]:
-        """Field names and values, for JSON and history: true as 1, false as 0, of whom it names the name."""
+        """Field names and values, for JSON and history: true as 1, false as 0, a Named as its name."""
         pairs = ((field.name, _flat(getattr(self, field.name))) for field in fields(self))
         return tuple((name, value) for name, value in pairs if value is not None)
 
     @property
     def names(self) -> tuple[tuple[str, Named], ...]:
-        """Whom it names, by field."""
+        """(field, Named) of everything that it names."""
         return tuple(
             (field.name, named) for field in fields(self) for named in _whom(getattr(self, field.name))
         )
 
     def seen_by(self, may_read: MayRead) -> Self:
-        """The same without the names and keys that a reader may not have; numbers stay."""
+        """The same without the names and keys that a reader may not know; numbers stay."""
         hidden: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -92,7 +92,7 @@ def _flat(value: Any) -> int | str | None:
 
 
 def amount(resource: str, value: int) -> str:
-    """So much of gpu (thousandths), cpu (millicores), memory or gpu memory (bytes), for people."""
+    """An amount of gpu (thousandths), cpu (millicores), memory or gpu memory (bytes), for people."""
     if resource == "gpu":
         return spell_gpus(value)
     if resource == "cpu":
@@ -101,7 +101,7 @@ def amount(resource: str, value: int) -> str:
 
 
 def bare(resource: str, value: int) -> str:
-    """The same without what it is an amount of, for a sentence that says so."""
+    """amount() without the resource, for a sentence that names it already."""
     return plain(value) if resource in ("gpu", "cpu") else format_bytes(value)
 
 

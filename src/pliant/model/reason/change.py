@@ -1,4 +1,4 @@
-"""Why something was decided."""
+"""The reasons of decisions."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -56,10 +56,10 @@ class Shrunk(Reason):
 
 @dataclass(frozen=True, slots=True)
 class MadeWay(Reason):
-    """A booking has begun where it was."""
+    """A booking has begun in its place."""
 
     code: ClassVar[str] = "made-way"
-    gpus: int  # that it has no longer
+    gpus: int  # that it no longer has
     node: str
     target: str  # where it moves, comma-separated; empty: nowhere
     project: Named | None  # whose booking it is; None: maintenance
@@ -81,7 +81,7 @@ class MadeWay(Reason):
 
 @dataclass(frozen=True, slots=True)
 class GaveWay(Reason):
-    """Background work, whose room is needed."""
+    """Other work needs the room of background work."""
 
     code: ClassVar[str] = "gave-way"
     gpus: int  # that it no longer has
@@ -105,7 +105,7 @@ class Reclaimed(Reason):
     from_project: Named  # the queue that gives, beside it
     from_allocated: int  # before
     from_due: int
-    resource: str = "gpu"  # of which the last five numbers are: gpu, cpu or memory
+    resource: str = "gpu"  # of `allocated`, `due` and those of from_project: gpu, cpu or memory
 
     def text(self, now: int) -> str:
         what = f"Reclaimed {spell_gpus(self.gpus)}" if self.gpus else "Evicted"
@@ -152,7 +152,7 @@ class Moved(Reason):
 
 @dataclass(frozen=True, slots=True)
 class Hastened(Reason):
-    """Its place was still being released; another became free before."""
+    """Its place was still being released; another one became free earlier."""
 
     code: ClassVar[str] = "hastened"
     source: str  # node names, comma-separated
@@ -201,7 +201,7 @@ class StaleGang(Reason):
 
 @dataclass(frozen=True, slots=True)
 class Incomplete(Reason):
-    """Places are no use to a workload of which nothing lives and whose core is not complete."""
+    """A workload without a live task whose core is not complete has no use for its places."""
 
     code: ClassVar[str] = "incomplete"
     tasks: int  # that had a place
@@ -216,7 +216,7 @@ class Incomplete(Reason):
 
 @dataclass(frozen=True, slots=True)
 class NotResized(Reason):
-    """It runs, without the cores and memory that its owner has given it since."""
+    """It runs without the cores and memory that its owner has requested for it since."""
 
     code: ClassVar[str] = "not-resized"
     task: str

@@ -12,7 +12,7 @@ class Cure:
     """One change; one `unit` less of it is not enough.
 
     kind        what `count` and `before` mean
-    end         `whom` end: `count` milli-GPUs get free on `nodes`
+    end         `whom` end: `count` milli-GPUs become free on `nodes`
     release     `whom`, which are being stopped, have ended
     quota       of the queues `whom` is raised by `count` from `before` (of the first): amounts of `resource`
     fair-share  likewise, where the fair share is what keeps it from starting: it grows with the quota
@@ -21,7 +21,7 @@ class Cure:
     request     each task asks for `count` less of `resource` than `before`
     tasks       it starts with `count` tasks less than `before`
     elastic, preemptible   it is
-    node-type, node-pool, node-affinity, topology   it no longer insists on `where`
+    node-type, node-pool, node-affinity, topology   it no longer requires `where`
     uncordon    node `where` is schedulable again
     node-ready  node `where`, which does not answer, is back
     taint       node `where` no longer has `taints`
@@ -42,7 +42,7 @@ class Cure:
     needs: tuple[tuple[str, int], ...] = ()  # (resource, amount)
 
     def seen_by(self, may_read: MayRead) -> Self:
-        """The same without names that a reader may not be told."""
+        """The same without names that a reader may not know."""
         return replace(self, whom=tuple(it.seen_by(may_read) for it in self.whom))
 
     @property
@@ -99,5 +99,5 @@ class Cure:
 
 
 def sentence(cures: tuple[Cure, ...]) -> str:
-    """Changes that are needed together."""
+    """The words for changes that are needed together."""
     return listed(cure.text for cure in cures)

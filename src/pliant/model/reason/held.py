@@ -1,4 +1,4 @@
-"""Why something that could be had is held back for now: rules that somebody has set."""
+"""The reasons of work that rules hold back for now: dependencies, limits, bookings, budgets and others."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ class EnvironmentLost(Reason):
 
 @dataclass(frozen=True, slots=True)
 class DependencyHold(Reason):
-    """It was submitted with --dependency, and what that says has not happened yet."""
+    """It was submitted with --dependency, and that condition is not met yet."""
 
     code: ClassVar[str] = DEPENDENCY
     waits_for: tuple[str, ...]  # names of workloads of its own project
@@ -52,7 +52,7 @@ class BeginTime(Reason):
 
 @dataclass(frozen=True, slots=True)
 class ArrayLimit(Reason):
-    """As many elements of its array compete or run as may at the same time."""
+    """The allowed number of elements of its array compete or run already."""
 
     code: ClassVar[str] = ARRAY_LIMIT
     array: str  # its name
@@ -64,7 +64,7 @@ class ArrayLimit(Reason):
 
 @dataclass(frozen=True, slots=True)
 class UserLimit(Reason):
-    """Its user has as much as an administrator allows one person."""
+    """Its user has as much as an administrator allows."""
 
     code: ClassVar[str] = USER_LIMIT
     of: str  # gpus: held at once; gpu-hours: within 30 days
@@ -102,7 +102,7 @@ class Assembling(Reason):
 
 
 def hold_of(row: Workload) -> Reason:
-    """Why a workload whose row says that it is held is not started."""
+    """The reason of a held workload, from its row."""
     if row.held == DEPENDENCY:
         open_ones = [one for one in row.after if not one.met]
         kinds = {one.when for one in open_ones}
@@ -137,12 +137,12 @@ class PreemptionDelay(Reason):
 
 @dataclass(frozen=True, slots=True)
 class Outwaited(Reason):
-    """Its priority is higher, but what it would take had waited for long before it ran."""
+    """Its priority is higher, but its victim had waited for long before it ran."""
 
     code: ClassVar[str] = "outwaited"
     holder: Named
     holder_priority: int
-    aged: int  # that priority with what waiting has added
+    aged: int  # that priority plus the steps gained by waiting
     priority: int  # its own
     asked: int
 
@@ -155,7 +155,7 @@ class Outwaited(Reason):
 
 @dataclass(frozen=True, slots=True)
 class ChurnBudget(Reason):
-    """Work of a project was disrupted as often as it may be."""
+    """Work of a project was disrupted as often as its budget allows."""
 
     code: ClassVar[str] = "churn-budget"
     asked: int
@@ -181,7 +181,7 @@ class Reserved(Reason):
     gang: Named  # the workload for which it is reserved
     gpus: int  # that the gang waits for
     until: int | None  # ms; when the gang is expected to start; None: not known
-    runtime: int | None  # ms that this says it runs at most; None: it says nothing
+    runtime: int | None  # ms; its own maximum runtime; None: not set
 
     def text(self, now: int) -> str:
         said = (
@@ -208,7 +208,7 @@ class Booked(Reason):
     start: int  # ms
     until: int  # ms
     begun: bool
-    runtime: int | None  # ms that this says it runs at most; None: it says nothing
+    runtime: int | None  # ms; its own maximum runtime; None: not set
 
     def text(self, now: int) -> str:
         needs = f"Needs {spell_gpus(self.asked)}; " if self.asked else ""

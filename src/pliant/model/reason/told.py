@@ -1,4 +1,4 @@
-"""Reasons out of history: from the code, numbers and names that an event keeps of one, the reason again."""
+"""Rebuilds reasons from history: from the code, numbers and names that an event keeps."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
@@ -17,7 +17,7 @@ KINDS = {
 }
 
 OF_NOBODY = "?"
-"""Project of a name in an event that was recorded before events kept keys: only who may read all is told."""
+"""The project of names in events recorded before events kept keys: only readers of all projects see them."""
 
 
 def again(

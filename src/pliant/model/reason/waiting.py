@@ -1,4 +1,4 @@
-"""Why something does not have what it asks for."""
+"""The reasons of workloads that do not have what they ask for."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,7 +39,7 @@ class BesideOthers(Reason):
 
     code: ClassVar[str] = "beside-others"
     asked: int
-    gpus: int  # that have so much free beside them
+    gpus: int  # that have this much free beside other parts
     whose: str = "user"  # or project: whose jobs share a GPU
 
     def text(self, now: int) -> str:
@@ -91,7 +91,7 @@ class NoDomain(Reason):
     code: ClassVar[str] = "no-domain"
     level: str  # label key of the required level
     tasks: int  # that must be there together
-    room: int  # for so many of them the best domain has room
+    room: int  # how many of them fit into the best domain
     best: str  # its name: the value of the label; empty without any domain
     domains: int  # that it could use
     ever: bool = True  # False: no domain could hold it even if it were empty
@@ -163,7 +163,7 @@ class NothingIdle(Reason):
 
 @dataclass(frozen=True, slots=True)
 class NotEntitled(Reason):
-    """Others hold what it asks for, and its project has all it is due."""
+    """Others hold what it asks for, and with it its project would exceed its fair share."""
 
     code: ClassVar[str] = "not-entitled"
     project: Named
@@ -174,7 +174,7 @@ class NotEntitled(Reason):
     quota: int  # -1: unlimited
     free_best: int
     free_all: int
-    past_use: int | None = None  # thousandths of the pool that it used recently; None: that does not count
+    past_use: int | None = None  # thousandths of the pool that it used recently; None: this does not count
 
     def text(self, now: int) -> str:
         past = f" after using {plain(self.past_use * 100)}% of the pool," if self.past_use is not None else ""
@@ -301,7 +301,7 @@ class Cancelled(Reason):
 
 @dataclass(frozen=True, slots=True)
 class SetAside(Reason):
-    """Its own numbers contradict each other: nothing is decided about it."""
+    """Its own numbers contradict each other: it is not scheduled."""
 
     code: ClassVar[str] = "set-aside"
     flaw: str  # no-groups | same-names | negative-tasks | task-counts | negative-request | portion
@@ -312,7 +312,7 @@ class SetAside(Reason):
 
     @property
     def clause(self) -> str:
-        """The flaw alone."""
+        """The flaw as a clause."""
         match self.flaw:
             case "no-groups":
                 return "it has no task group"

@@ -1,1 +1,1 @@
-"""What a cycle tries, from the least to the most disruptive."""
+"""The actions of a cycle, from the least to the most disruptive."""

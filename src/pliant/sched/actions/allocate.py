@@ -23,8 +23,8 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         pool = choice[1]
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
         order = cycle.order(pool, asking)
-        seen: dict[int, Row] = {}  # by id of its batch, which is held: none gets its id
-        failed: list[Row] = []  # those of which one got nothing, in that order
+        seen: dict[int, Row] = {}  # by id() of the batch, which the row keeps alive
+        failed: list[Row] = []  # rows of which a job got no place, in order
         while (job := _next(cycle, order, pool, seen, hopeless)) is not None:
             chunk, adding = job
             wid = chunk.workload.id
@@ -49,7 +49,7 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
 
 
 def _refuse(cycle: Cycle, order: Order, row: "Row", block: Block, chunk: Chunk) -> None:
-    """This one, and those that are next and alike, get no place."""
+    """Record that this job and the alike jobs right after it got no place."""
     row.refused.append(chunk)
     row.kept = cycle.block_one(block, chunk, row.kept)
     which = order.following()
@@ -68,14 +68,14 @@ class Row:
 
     def __init__(self, cycle: Cycle, batch: Batch, chunk: Chunk, pool: str) -> None:
         self.batch = batch
-        self.block: Block | None = None  # why they got nothing, once one of them did not
-        self.kept: Block | None = None  # of an earlier look, and counts more: it stays for those that have it
-        self.refused: list[Chunk] = []  # all those
+        self.block: Block | None = None  # why they get no place, once one of them got none
+        self.kept: Block | None = None  # see Cycle.block_one()
+        self.refused: list[Chunk] = []  # the jobs that got no place
         project = chunk.workload.project
         self.equivalence = cycle.equivalence(chunk, pool)
         self.bounded = cycle.shares.bounded(chunk, pool)
         self.chain: Sequence[Tally] | None = chain_of(cycle.world, chunk, pool)
-        self.series: Series | None = None  # that in which they can be placed in one step
+        self.series: Series | None = None  # set if they can be placed in one step
         if chunk.step is Step.CORE and cycle.books is None:
             series = cycle.series_for(chunk, pool, self.equivalence)
             self.series = series if series is not None and series.whole else None
@@ -92,16 +92,16 @@ def _next(
     seen: dict[int, Row],
     hopeless: dict[Equivalence, Refusal | None],
 ) -> tuple[Chunk, Resources] | None:
-    """The next job that has to be looked at by itself.
+    """The next job that has to be looked at by itself; None at the end.
 
-    All before it are placed, equal ones in one step, or get nothing like one of their batch before them.
+    The jobs before it are placed in a series, or refused like an earlier job of their batch.
 
-    Equal are tasks that have all they ask for or nothing, had no place, and of which but the room on nodes
-    decides where they go: each is placed as it would be alone, but what follows from a place is told to its
-    node when the next node is chosen, or the next job is of another kind.
+    A series places single tasks that had no place and whose node depends only on the room there. Each gets
+    the place that it would get alone, but its node is updated when the next node is chosen or a job of
+    another kind follows.
     """
     tasks, looked, series = cycle.world.tasks, cycle.looked, None
-    names = ("",)  # of the last one's task: most are called alike
+    names = ("",)  # of the last job's task: most have the same name
     try:
         while (job := order.pop()) is not None:
             chunk, adding = job

@@ -1,4 +1,4 @@
-"""Consolidate: move what runs so that a waiting core fits. Nothing is lost: every victim has a new place."""
+"""Consolidate: move running work so that a waiting core fits. Every victim gets a new place: no loss."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ class Consolidate(Policy):
         return len(keys) == 1 and not self._leaves.get(keys[0], True)
 
     def priced(self, node: NodeState, request: Request, estimate: Estimate) -> Cost | None:
-        """Of a chunk of one task a bound: only then nothing has been moved when nodes are asked for."""
+        """A lower bound for a chunk of one task: only then nothing is moved yet when nodes are priced."""
         if len(self.chunk.parts) > 1:
             return estimate(node, request)
         found = self._open.get(node.row.name)
@@ -46,13 +46,14 @@ class Consolidate(Policy):
         return 1, least_moved(node, request), ()
 
     def _counts(self, key: TaskKey) -> bool:
-        """True for a task whose move costs what it claims: others may go for nothing, or shrink."""
+        """True if moving the task costs what it claims. Other tasks may cost nothing, or shrink."""
         return key in self._leaves and not self.world.given_now(key[0])
 
     def _has_room_without(self, node: NodeState, request: Request) -> bool:
-        """False if the request would not fit even if all had gone that find room on some node now.
+        """False if the request would not fit even without all tasks that have room on some node now.
 
-        What stays may stay on another device: as many devices are left to it as the request does not need.
+        The other tasks may move to other devices of the node: it counts how few devices they and the request
+        need together.
         """
         cpu, memory, stays = node.free_cpu, node.free_memory, [request.portion] * request.devices
         for key, claim in self.world.claims_on(node):
@@ -67,7 +68,7 @@ class Consolidate(Policy):
         return fewest_devices(stays) <= node.usable
 
     def _may_leave(self, key: TaskKey) -> bool:
-        """False for a task that has room nowhere but where it is; of what may shrink nothing is concluded."""
+        """False if no node has room for the task now. True without a check for work that may shrink."""
         found = self._leaves.get(key)
         if found is None:
             row, places = self.world.workloads.get(key[0]), self.grounds.places
@@ -85,7 +86,7 @@ class Consolidate(Policy):
 
 
 def least_moved(node: NodeState, request: Request) -> int:
-    """So many milli-GPUs have to go from a node at least before a request finds its devices there."""
+    """The least milli-GPUs that must leave a node before it has the devices for a request."""
     if not request.devices or request.gpu_memory:
         return 0
     claimed = sorted(it.claimed for it in node.devices.values() if not it.gpu.foreign)
@@ -95,10 +96,10 @@ def least_moved(node: NodeState, request: Request) -> int:
 
 
 def fewest_devices(portions: Sequence[int]) -> int:
-    """So many devices these portions (thousandths) need at least: a bound, and mostly the number.
+    """A lower bound of the devices that these portions (thousandths) need; mostly exact.
 
-    Those of more than half a device need one each; what the smaller ones do not find beside them needs more.
-    For each size the same is asked with all smaller ones left out, and beside whom such a size does not fit.
+    Portions above half a device need one each; the smaller ones need more if they do not fit beside these.
+    This is calculated for each size: without the smaller ones, and without the room in which it does not fit.
     """
     most = 0
     for least in {min(it, GPU - it) for it in portions}:
@@ -110,14 +111,14 @@ def fewest_devices(portions: Sequence[int]) -> int:
 
 
 def consolidate(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
-    """Of use only to what its queues may have and for which enough is free, if only in pieces."""
+    """Only for a core that its queues may have and for which enough GPUs are free, if only in pieces."""
     if not cycle.settings.consolidation_victims:
         return None
     if chunk.step is not Step.CORE or cycle.shares.refuse(chunk, pool, adding) is not None:
         return None
     if cycle.never_fits(chunk, pool):
         return None
-    cls = cycle.world.node_class(pool, ())  # who moves may go where the one that waits may not
+    cls = cycle.world.node_class(pool, ())  # victims may move to nodes that the chunk may not use
     if len(cls.nodes) < 2 and not any(look.rests for look in cls.looks):
         return None  # nowhere to move to
     lent = sum(cycle.world.need(wid).bonus_gpu for wid in cycle.world.stretched)

@@ -34,14 +34,14 @@ from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.state import World
 
 PolicyFor = Callable[["Cycle", Chunk, str, Resources], Policy | None]
-"""The policy by which a chunk may take from others in a pool; None if it may not, or if it is of no use."""
+"""The policy by which a chunk may take from others in a pool; None if it may not, or if that is useless."""
 
 PoolChoice = tuple[int, str]
-"""A pool as the first (0), second, ... choice of workloads."""
+"""(number of the choice from 0, pool): a pool as the first, second, ... choice of workloads."""
 
 
 class Block(NamedTuple):
-    """Why a chunk, and others that are alike, got no place when it was tried."""
+    """Why a chunk, and those alike, got no place when it was tried."""
 
     chunk: Chunk
     pool: str
@@ -51,37 +51,37 @@ class Block(NamedTuple):
 
 
 REFINEMENTS = 2_000
-"""Nodes times tasks that a cycle may look at for lighter sets of victims than those it found first."""
+"""The budget of a cycle for lighter sets of victims than the first ones found: nodes times tasks."""
 
 
 class Cycle(Destinations):
     def __init__(self, world: World, now: int, settings: Settings) -> None:
         super().__init__(world, settings)
         self.now = now
-        # None, as in most worlds: nothing is booked.
+        # None, as in most worlds, if nothing is booked.
         self.books = (Books(world, now, world.bookings.values()) or None) if world.bookings else None
         asking = partial(eligibility.pending, world, now=now)
         self.shares = Entitlement(world, settings.past_use, asking, self.choices)
         self.decisions: list[Decision] = []
-        # By workload, in the order in which this cycle looked at them: what it could not get; None: nothing.
+        # Workload -> what it could not get; None: it lacks nothing. In the order of the first look at each.
         self.looked: dict[str, Block | None] = {}
-        # What each choice could not give, in parts; of a workload that is there twice the last chunk counts.
+        # Choice -> the chunks that failed there, in parts; if a workload occurs twice, its last chunk counts.
         self.failures: dict[PoolChoice, dict[Equivalence, list[Sequence[Chunk]]]] = {}
-        self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
-        # A victim, until when (ms) it is safe, and whose setting says so.
+        self.resting: dict[str, TaskKey] = {}  # workload -> the task in back-off that its chunk waits for
+        # A victim, when (ms) its protection ends, and the setting.
         self.protected: dict[Equivalence, tuple[str, int, Guarantee]] = {}
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
         # A victim, its priority and its aged priority.
         self.outwaited: dict[Equivalence, tuple[str, int, int]] = {}
         self.churn = Churn(world, now, settings)
-        self.withheld: dict[Equivalence, str] = {}  # project whose budget keeps its work from being disturbed
+        self.withheld: dict[Equivalence, str] = {}  # the project whose budget protects its work
         self.unentitled: set[Equivalence] = set()  # those whose project has all it is due
         self._positions: dict[str, int] = {}
         self.wake: int | None = None
         self.effort = Effort(settings.search_steps, REFINEMENTS)
         self.grounds = Grounds(self, self.shares, self.churn, now, self.effort)
         self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
-        self.released = False  # some hypothesis succeeded: others may profit from what is left
+        self.released = False  # something was released: what failed before may fit now
         self.pools = eligibility.all_pools(world)
         self._promised: dict[str, int] = {}
         self._unfit: set[tuple[object, ...]] = set()
@@ -102,7 +102,7 @@ class Cycle(Destinations):
 
     # ------------------------------------------------------------------ who waits
     def waiting(self) -> dict[PoolChoice, list[Batch]]:
-        """What wanting workloads ask for next, by choice, in the order in which choices are served."""
+        """The next chunks of the waiting workloads by choice, in the order in which choices are served."""
         world = self.world
         world.update_sets()
         found: dict[PoolChoice, list[Batch]] = {}
@@ -131,7 +131,7 @@ class Cycle(Destinations):
         return False
 
     def delayed(self, workload: Workload) -> bool:
-        """True if it has not waited for long enough to take from others; remembers when it has."""
+        """True if it has not waited long enough to take from others; remembers when that ends."""
         until = waiting_since(workload) + workload.preemption_delay
         if not workload.preemption_delay or until <= self.now:
             return False
@@ -140,14 +140,14 @@ class Cycle(Destinations):
         return True
 
     def adding(self, chunk: Chunk, pool: str) -> Resources:
-        """What the chunk adds to its queues; memory of GPUs counts on the largest device it may land on."""
+        """What the chunk adds to its queues; GPU memory counts as on the largest device of its nodes."""
         if not chunk.by_memory:
             return chunk.resources
         return asked(chunk, self.nodes_for(chunk.workload, pool).largest[1])
 
     # ------------------------------------------------------------------ trying
     def opened(self, chunk: Chunk) -> AbstractContextManager[None]:
-        """What is booked for the project of a chunk is free for it meanwhile."""
+        """Within this context the chunk may use what is booked for its project."""
         return nullcontext() if self.books is None else self.books.opened(chunk.workload.project)
 
     def try_place(self, chunk: Chunk, pool: str, adding: Resources, known: Equivalence | None = None) -> bool:
@@ -169,7 +169,7 @@ class Cycle(Destinations):
         return True
 
     def series_for(self, chunk: Chunk, pool: str, equivalence: Equivalence) -> Series | None:
-        """One for all projects whose equal chunks may go to the same nodes; None if more decides where."""
+        """The series of such chunks, one for all projects with the same nodes; None if not fit.serial()."""
         found = self._series.get(equivalence)
         if found is None and fit.serial(self.world, chunk):
             cls = self.class_for(chunk, pool)
@@ -182,11 +182,11 @@ class Cycle(Destinations):
         return found
 
     def unfit(self, series: Series) -> bool:
-        """True if a place for one of these was looked for in vain."""
+        """True if a chunk of this series found no place, and nothing was released since."""
         return bool(self._unfit) and series.shape in self._unfit
 
     def _tried(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """The same for what its queues may have, whatever it is."""
+        """try_place() for any chunk that its queues may have."""
         world, cls = self.world, self.class_for(chunk, pool)
         shape = (pool, cls.types, chunk.shape, *(self.books.sort(chunk.workload) if self.books else ()))
         if not chunk.extends and shape in self._unfit:
@@ -198,14 +198,14 @@ class Cycle(Destinations):
                 self._unfit.add(shape)
             return False
         if chunk.by_memory and self.shares.exceeded(chunk, pool, adding):
-            world.undo(mark)  # on the devices where it would land it is more than its queues may have
+            world.undo(mark)  # on these devices it counts as more than its queues may have
             return self._on_larger(chunk, cls, pool, adding)
         return True
 
     def _stays(self, chunk: Chunk) -> bool:
-        """Place a chunk that lost its places in this cycle where it was, if they are all free again.
+        """Place a chunk that lost its places in this cycle there again, if all are free.
 
-        Whatever pool it is tried in: one that it prefers is no reason to restart what runs.
+        This holds for every pool it is tried in: a preferred pool is no reason to restart running work.
         """
         world = self.world
         mine: dict[TaskKey, Placement | None] = {}
@@ -226,7 +226,7 @@ class Cycle(Destinations):
         return True
 
     def _on_larger(self, chunk: Chunk, cls: NodeClass, pool: str, adding: Resources) -> bool:
-        """Place a chunk that asks for GPU memory on larger devices only, of which it is a smaller part."""
+        """Place a chunk that asks for GPU memory on larger devices, where it counts as less."""
         mark = self.world.checkpoint()
         for size in cls.sizes[1:]:
             larger = self.world.narrowed(cls, spec_of(cls)._replace(device_memory=size))
@@ -237,7 +237,7 @@ class Cycle(Destinations):
         return False
 
     def _relocated(self, chunk: Chunk, cls: NodeClass, pool: str) -> bool:
-        """A wanted portion that its node has no room for may be had on another, for a restart."""
+        """Restart a task on another node if its own has no room for a wanted portion; False if none has."""
         if chunk.step is not Step.WANTED or not chunk.extends:
             return False
         part = chunk.parts[0]
@@ -245,7 +245,7 @@ class Cycle(Destinations):
         return fit.relocate(self.world, cls, part, self.pool(pool), group)
 
     def resettle(self, units: Iterable[Unit], pool: str, rank: Callable[[str], Rank]) -> None:
-        """Place victims on what is left, the most valuable first: cores, then of others one portion each."""
+        """Place victims on what is left, the most valuable first: cores, then one portion of each other."""
         self.room_freed()
         hopeless: set[Equivalence] = set()  # claims only grow here
         victims = {unit.workload for unit in units if unit.step is not Step.BONUS and unit.again is None}
@@ -258,7 +258,7 @@ class Cycle(Destinations):
                     hopeless.add(equivalence)
 
     def came_upon(self, equivalence: Equivalence, met: Obstacles) -> None:
-        """Remember what kept a search from taking more, and when that may be otherwise."""
+        """Remember what kept a search from taking more, and when that may change."""
         if met.outwaited is not None:
             self.outwaited.setdefault(equivalence, met.outwaited)
         if met.protected is not None:
@@ -280,12 +280,12 @@ class Cycle(Destinations):
         return Order(self.world, pool, self.shares.standing(pool), jobs, aged)
 
     def aged(self, workload: Workload, priority: int) -> int:
-        """A priority with what the workload has won by waiting."""
+        """A priority plus the steps that the workload gained by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
     def positions(self) -> Mapping[str, int]:
-        """Of the workloads that this cycle has looked at, in that order, from 1."""
-        if len(self._positions) < len(self.looked):  # none is ever taken out
+        """Workload -> its position, from 1, in the order in which this cycle looked at workloads."""
+        if len(self._positions) < len(self.looked):  # none is ever removed
             self._positions = dict(zip(self.looked, count(1), strict=False))
         return self._positions
 
@@ -330,13 +330,13 @@ class Cycle(Destinations):
         return -1 if quota >= INFINITE else quota
 
     def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Sequence[Chunk]) -> None:
-        """Remember what a choice could not give."""
+        """Remember the chunks that failed in a choice."""
         self.failures.setdefault(choice, {}).setdefault(equivalence, []).append(alike)
 
     def block(self, block: Block, alike: Sequence[Chunk], ids: Sequence[str]) -> None:
-        """Remember why these got nothing: of several pools the one in which they came farthest.
+        """Remember why these chunks got no place; of several pools the most hopeful one counts: see _hope().
 
-        `ids`: of their workloads.
+        `ids`: their workloads.
         """
         looked = self.looked
         if looked.keys().isdisjoint(ids):
@@ -347,9 +347,9 @@ class Cycle(Destinations):
             kept = self.block_one(block, chunk, kept)
 
     def block_one(self, block: Block, chunk: Chunk, kept: Block | None) -> Block | None:
-        """The same for one. `kept`: the last block of those that are alike which stays; answers the next one.
+        """block() for one chunk. `kept`: the earlier block that the last alike chunk kept, None at first.
 
-        Those that are alike mostly share theirs.
+        Returns the next `kept`: alike chunks mostly share their blocks.
         """
         wid = chunk.workload.id
         known = self.looked.get(wid)
@@ -378,5 +378,5 @@ class Cycle(Destinations):
 
 
 def _same(one: Chunk, other: Chunk) -> bool:
-    """True if what two chunks of a workload, or of equal ones, ask for is the same."""
+    """True if two chunks of one workload, or of equal ones, ask for the same."""
     return one.step is other.step and one.shape == other.shape and one.reached is other.reached

@@ -10,7 +10,7 @@ from pliant.sched.world.portions import bonus_chunks
 
 
 def grow(cycle: Cycle) -> None:
-    """Bonus first; background work is given what is left then."""
+    """Lend bonus first; background work gets what is left."""
     world = cycle.world
     elastic = sorted(world.now_in(ELASTIC))
     background = [wid for wid in elastic if world.workloads[wid].background]
@@ -20,7 +20,7 @@ def grow(cycle: Cycle) -> None:
 
 
 def _lend(cycle: Cycle, workloads: list[str], turn: int) -> None:
-    """Of each the pool that it would use first, or as its second choice, and so on."""
+    """Lend to each workload in the pool that is its choice number `turn`, from 0."""
     world, by_pool = cycle.world, dict[str, list[Chunk]]()
     for wid in workloads:
         workload = world.workloads[wid]
@@ -44,11 +44,11 @@ def _lend(cycle: Cycle, workloads: list[str], turn: int) -> None:
 def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
     """The first bonus portion that may be given now and has idle room; only idle devices are lent.
 
-    Background work is given its core and its wanted portions like that.
+    Background work gets its core and its wanted portions in the same way.
     """
     workload = cycle.world.workloads[wid]
     if cycle.world.need(wid).chunk is not None:
-        return None  # it misses something that it asked for
+        return None  # it lacks something that it asked for
     for chunk in bonus_chunks(cycle.world, workload):
         part = chunk.parts[0]
         with cycle.opened(chunk):
@@ -83,7 +83,7 @@ def _idle(cycle: Cycle, chunk: Chunk, part: Part, pool: str) -> bool:
 
 
 def _due(cycle: Cycle, chunk: Chunk, part: Part) -> bool:
-    """Growth that costs a restart comes at most once in `grow_every`, ever more seldom while it goes on."""
+    """False if growing restarts the task too soon: it waits `grow_every`, doubled by each recent resize."""
     row, settings = cycle.world.tasks[part.task], cycle.settings
     claim = cycle.world.claim_of(part.task)
     if not part.extends or chunk.workload.group(row.group).live_resize:

@@ -1,4 +1,4 @@
-"""Hasten: who waits for a place that is still being given back starts where there is room now."""
+"""Hasten: moves a task that waits for the release of its place to a place where it can start now."""
 
 from dataclasses import replace
 from itertools import chain
@@ -12,7 +12,7 @@ from pliant.sched.world.chunks import Part, workload_open
 
 
 def hasten_first(cycle: Cycle) -> None:
-    """Before places are given out, where nobody who waits for one could use it now."""
+    """Hasten before places are given out, if no waiting chunk could use one now: each has a live task."""
     world = cycle.world
     if "hasten" not in cycle.settings.actions or not world.adrift:
         return
@@ -24,7 +24,7 @@ def hasten_first(cycle: Cycle) -> None:
 
 
 def hasten(cycle: Cycle) -> None:
-    """Comes after those who have no place at all. Each change ends in a start, so nothing swings."""
+    """Runs after workloads without a place are served. Each move leads to a start, so nothing oscillates."""
     world = cycle.world
     waiting = {key[0] for key in world.adrift if world.tasks[key].phase is TaskPhase.WAITING}
     order = sorted((world.workloads[wid].serial, wid) for wid in waiting if wid in world.workloads)
@@ -42,7 +42,7 @@ def hasten(cycle: Cycle) -> None:
 
 
 def _elsewhere(cycle: Cycle, wid: str, late: list[Task]) -> bool:
-    """Give all of these tasks places where they can start now; False if that cannot be."""
+    """Give all of these tasks places where they can start now; False if impossible."""
     world, workload = cycle.world, cycle.world.workloads[wid]
     pool = cycle.choices(workload)[0]
     cls, before, old = cycle.nodes_for(workload, pool), world.gpu_of(wid), {}

@@ -1,4 +1,4 @@
-"""From claims to intents: what must start, stop or change until tasks carry what they claim."""
+"""Derives intents from claims: what must start, stop or change so that tasks carry what they claim."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,20 +27,20 @@ class Outcome:
         self.starts: list[StartIntent] = []
         self.stops: list[StopIntent] = []
         self.resizes: list[ResizeIntent] = []
-        self.held_back: dict[str, TaskKey] = {}  # workloads of which a task waits for a release
+        self.held_back: dict[str, TaskKey] = {}  # workload -> its task that waits for a release
         self.wakes: list[int] = []  # when (ms) more can start by itself
-        self.apart: dict[str, TaskKey] = {}  # workloads of which a task waits for the rest of its gang
+        self.apart: dict[str, TaskKey] = {}  # workload -> its task that waits for the rest of its gang
 
 
 def differs(claim: Placement, carry: Placement) -> bool:
-    """True if an attempt must end or change to get there; cores and memory of a node restart nothing."""
+    """True if an attempt must end or change to carry this claim; CPU and memory alone restart nothing."""
     return claim.node != carry.node or claim.shares != carry.shares
 
 
 def unconfirmed(workload: Workload, task: Task) -> Placement | None:
-    """What a task was told to come to while it runs and has not confirmed; None if nothing is open.
+    """The placement that a running task was told to take and has not confirmed; None if nothing is open.
 
-    It carries the old and the new until it does; of its claim, devices that it does not carry were never
+    It carries the old and the new shares until it confirms. Claimed devices that it does not carry were never
     ordered.
     """
     claims, carries = task.claims, task.carries
@@ -57,7 +57,7 @@ def unconfirmed(workload: Workload, task: Task) -> Placement | None:
 
 
 class Coming:
-    """What starts or grows by this plan on one node: of each device, and of the node's cores and memory."""
+    """What this plan starts or grows on one node: parts of each device, CPU and memory."""
 
     __slots__ = ("cpu", "memory", "shares")
 
@@ -82,7 +82,7 @@ NO_SHARE = Share("", portion=0)
 
 class Deriver:
     def __init__(self, world: World, now: int, settings: Settings, made: Sequence[Decision]) -> None:
-        """`made`: what this cycle has decided."""
+        """`made`: the decisions of this cycle."""
         self._world = world
         self._now = now
         self._settings = settings
@@ -95,7 +95,7 @@ class Deriver:
             if decision.verb is PLACE:
                 self._places[wid] = at
         self._coming: dict[str, Coming] = {}  # by node
-        self._roomy: dict[str, bool] = {}  # nodes with cores and memory for all that have a place there
+        self._roomy: dict[str, bool] = {}  # node -> True if its CPU and memory suffice for all tasks there
         self.outcome = Outcome()
 
     def run(self, changed: list[TaskKey]) -> Outcome:
@@ -127,7 +127,7 @@ class Deriver:
         return self.outcome
 
     def _noted(self, key: TaskKey) -> Task:
-        """The row of a task with what it claims now, part of the outcome if that is new."""
+        """The row of a task with its present claim; added to the outcome if the claim changed."""
         row, claim = self._row(key), self._world.claim_of(key)
         if row.claims != claim:
             row = self.outcome.rows[key] = replace(row, claims=claim)
@@ -162,7 +162,7 @@ class Deriver:
 
     @staticmethod
     def _kept(claim: Placement, carry: Placement) -> Placement:
-        """What an attempt carries of its claim already: it shrinks to that until the rest is free."""
+        """The part of its claim that an attempt carries already: it shrinks to it until the rest is free."""
         return replace(claim, shares=tuple(share for share in claim.shares if share in carry.shares))
 
     def _is_bonus(self, workload: Workload, row: Task, claim: Placement) -> bool:
@@ -247,7 +247,7 @@ class Deriver:
             self.outcome.starts.append(StartIntent(ordered, claim, cause))
 
     def _starts_alone(self, wid: str, key: TaskKey, row: Task, claim: Placement, cause: int) -> bool:
-        """Start the only task of a workload, the most frequent kind, if nothing stands against that."""
+        """Start the only task of a workload, the most frequent kind; False if it needs _start() instead."""
         world = self._world
         workload = world.workloads.get(wid)
         if (
@@ -270,7 +270,7 @@ class Deriver:
         return True
 
     def _turn(self, wid: str) -> tuple[int, int, str]:
-        """Who starts before whom where not all can yet: places that were given first, then the oldest."""
+        """The sort key of a start where not all can start yet: the place given first, then the oldest."""
         workload, cause = self._world.workloads.get(wid), self._places.get(wid)
         if cause is None:
             cause = self._cause(wid)
@@ -281,7 +281,7 @@ class Deriver:
         return self._places.get(wid, self._decisions.get(wid, -1))
 
     def _core_up(self, workload: Workload, ready: list[Task]) -> bool:
-        """True if these, which can start, make up its core together with those that run or are done."""
+        """True if these startable tasks, with those that run, are ordered or succeeded, make up the core."""
         up: dict[str, int] = {}
         for row in ready:
             up[row.group] = up.get(row.group, 0) + 1
@@ -298,9 +298,9 @@ class Deriver:
         return any(part.gpu == share.gpu and part.owner != share.owner for part in parts)
 
     def _its_own(self, claim: Placement) -> bool:
-        """True if nobody else claims or carries any of its devices, and its node has room for all that do.
+        """True if no other task claims or carries its devices, and its node has room for all its tasks.
 
-        What starts there needs no further look, now or for those that follow.
+        Such a start needs no further check, for itself or for later starts.
         """
         node = self._world.nodes.get(claim.node)
         if node is None:
@@ -313,7 +313,7 @@ class Deriver:
         return roomy and node.held_alone(claim) is not None
 
     def _free_now(self, key: TaskKey, claim: Placement) -> bool:
-        """True if all it claims is free of what others carry and of what was ordered in this cycle."""
+        """True if others carry nothing of the claim, and nothing of it was ordered in this cycle."""
         node = self._world.nodes.get(claim.node)
         if node is None or (not node.open and self._world.tasks[key].carries is None):
             return False

@@ -22,7 +22,7 @@ class Preempt(Policy):
 
     def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(grounds, chunk, pool, adding)
-        # As it was before the search. What is nobody's due may be had: nobody takes that back.
+        # As before the search. GPUs that are in no fair share may be used: no project reclaims them.
         fair, whole = self.shares.bare(pool, lend=True), self.world.capacity.get(pool, NOTHING)
         self._most: dict[str, Resources] = {}
         for key in self.world.path(chunk.workload.project):
@@ -42,14 +42,14 @@ class Preempt(Policy):
         )
 
     def within_reach(self) -> bool:
-        """A queue that must give up GPUs before the chunk may have its own has so many to give."""
+        """True if each queue that must give up GPUs for the chunk has enough to give."""
         if self.grounds.places.settings.ageing:
-            return True  # a search tells who has waited for longer
+            return True  # only a search tells which victims have waited longer
         limits = self.shares.refuse(self.chunk, self.pool, self.adding), self.lacking()
         return all(it is None or it.resource != "gpu" or self._gives_enough(it) for it in limits)
 
     def _gives_enough(self, limit: Refusal) -> bool:
-        """Protected or not, in whatever pool: a bound, so that no search begins that cannot succeed."""
+        """False if a queue has too few GPUs to give, even with protected ones and those of other pools."""
         world, lacks = self.world, limit.used + limit.asked - limit.allowed
         for project, holders in world.holders.items():
             if limit.key in world.path(project):
@@ -65,7 +65,7 @@ class Preempt(Policy):
         return any(priority_of(victim, group) < self.chunk.priority for group in victim.groups)
 
     def holds(self) -> bool:
-        """No queue gets more by it than its fair share: others would take that back, and so on."""
+        """False if a queue then has more than its fair share and than before: others would take that back."""
         return all(
             not asked or now <= most
             for key, bound in self._most.items()
@@ -81,7 +81,7 @@ class Preempt(Policy):
         return None
 
     def _outwaits(self, attempt: Attempt, victim: Workload, priority: int) -> bool:
-        """True if it had waited for so long before that it goes before the one that asks for its place."""
+        """True if its aged priority is not below the chunk's; the attempt notes the first such victim."""
         grown = aged(victim, priority, self.grounds.now, self.grounds.places.settings)
         if grown < self.chunk.priority:
             return False
@@ -97,7 +97,7 @@ class Preempt(Policy):
 
 
 def preempt(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
-    """Only for what its project may have, where somebody of it has a lower priority."""
+    """Only if the quota allows the chunk and some workload of its project has a lower priority."""
     world = cycle.world
     world.update_sets()
     lowest = world.lowest_priority(chunk.workload.project, world.workloads)

@@ -27,15 +27,15 @@ class Reclaim(Policy):
 
     def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(grounds, chunk, pool, adding)
-        self._standing = self.shares.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
+        self._standing = self.shares.bare(pool)  # bonus makes no fair share smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
-        # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
+        # The chunk's own queues, as they were before the search and without bonus.
         self._own = {key: self.shares.own(key, pool) for key in self._path}
-        self._before: dict[str, Resources] = {}  # what queues beside ours had when they were first looked at
+        self._before: dict[str, Resources] = {}  # what queues beside ours had at first
         self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what gives() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
         self._below: dict[str, bool] = {}  # level of ours -> what _below_quota() has answered
-        # (level of the victim's, milli-GPUs) -> the reason: many victims lose as much.
+        # (queue of the victim, milli-GPUs) -> the reason: many victims lose the same.
         self._reasons: dict[tuple[str, int], Reason] = {}
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
@@ -43,7 +43,7 @@ class Reclaim(Policy):
         return other and may_lose(victim, step) and self.gives(victim.project)
 
     def gives(self, project: str) -> bool:
-        """False if the queue beside ours may keep what it has."""
+        """False if the queue of this project beside ours may keep what it has."""
         known = self._gives.get(project)
         if known is None or known[0] != self.world.version:
             known = self._gives[project] = self.world.version, self._exceeds_due(project)
@@ -59,7 +59,7 @@ class Reclaim(Policy):
         return from_reclaim(self.world, self._level(victim.project)[1], self.pool)
 
     def within_reach(self) -> bool:
-        """What is free, all bonus, and of every queue beside ours what it has above its due."""
+        """True if what is free, all bonus, and what the queues beside ours have above their due suffice."""
         if not self.adding.gpu:
             return True
         world = self.world
@@ -88,7 +88,10 @@ class Reclaim(Policy):
         return room >= self.adding.gpu
 
     def lasts(self, units: Iterable[Unit]) -> bool:
-        """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
+        """False if we are beyond our quota and a victim's queue would reclaim something within its own quota.
+
+        It would if a victim, or a waiting chunk that needs our place, fits into what its quota has left.
+        """
         taken: dict[str, list[Unit]] = {}  # project -> what it loses
         for unit in units:
             row = self.world.workloads[unit.workload]
@@ -109,7 +112,7 @@ class Reclaim(Policy):
         return True
 
     def _claimed_by_another(self, theirs: str, left: Resources, quota: Resources) -> bool:
-        """True if something that waits in their quota has a place only where the chunk has its places now."""
+        """True if a waiting chunk that fits their quota has a place only where our chunk is now."""
         world, places = self.world, self.grounds.places
         world.update_sets()
         for alike in list(world.alike.values()):
@@ -138,8 +141,8 @@ class Reclaim(Policy):
         return barred
 
     def _returns(self, project: str, taken: list[Unit], room: int) -> bool:
-        """True if one of them may oust a lesser and larger workload of its project, so that there is room in
-        its quota (`room` milli-GPUs now, negative: none) for another of them."""
+        """True if a victim may preempt a workload of lower priority in its project and the quota then has
+        room for it and another victim. `room`: milli-GPUs left in the quota; negative: it is exceeded."""
         world = self.world
         world.update_sets()
         lesser = [
@@ -156,7 +159,7 @@ class Reclaim(Policy):
         return False
 
     def holds(self) -> bool:
-        """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
+        """False if we are above our fair share and a sibling that gave has no larger part of its own."""
         for mine, theirs in dict.fromkeys(self._levels.values()):
             if mine == theirs:
                 continue  # our own
@@ -199,7 +202,7 @@ class Reclaim(Policy):
         )
 
     def _level(self, project: str) -> tuple[str, str]:
-        """The first level from the root on which our queue and this project's differ."""
+        """(our queue, this project's queue) on the first level from the root where they differ."""
         known = self._levels.get(project)
         if known is None:
             theirs = tuple(reversed(self.world.path(project)))
@@ -223,7 +226,7 @@ class Reclaim(Policy):
 
 
 def reclaim(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
-    """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
+    """Only for a chunk that keeps its project within its fair share, bonus not counted."""
     project = chunk.workload.project
     refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
@@ -239,5 +242,5 @@ def reclaim(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy 
 
 
 def _within(amount: Resources, left: Resources, quota: Resources) -> bool:
-    """True if it fits into a quota beside what is left there."""
+    """True if `amount` fits into `quota` beside what is there (`left`)."""
     return not any(it and have + it > due for it, have, due in zip(amount, left, quota, strict=True))

@@ -10,7 +10,10 @@ from pliant.sched.world.subgroups import core_size
 
 
 def release(cycle: Cycle) -> None:
-    """Of workloads that should not run, on nodes that are lost, and of gangs that nothing is left of."""
+    """Drop the claims of workloads that should not run, on lost or tainted nodes, and of broken gangs.
+
+    A broken gang with a live task keeps its claims.
+    """
     world = cycle.world
     for wid in sorted(wid for wid in world.ending if world.need(wid).holds):
         workload = world.workloads[wid]
@@ -55,7 +58,7 @@ def _on_tainted(world: World, key: TaskKey) -> bool:
 
 
 def _void(cycle: Cycle, key: TaskKey) -> Reason | None:
-    """Why what the task claims is gone, or is not to be used by a new attempt; None if all is well."""
+    """Why the place of a task is gone or may not be used by a new attempt; None if its claim is valid."""
     world = cycle.world
     row, claim = world.tasks[key], world.claim_of(key)
     assert claim is not None

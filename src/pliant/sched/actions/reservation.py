@@ -1,4 +1,4 @@
-"""Reservation: what gets free is kept for a large gang that waits; others may use it only until it starts."""
+"""Reservation: keeps what becomes free for a large waiting gang; others may use it only until it starts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,34 +25,34 @@ class Reservation:
     chunk: Chunk
     pool: str
     places: tuple[Placement, ...]  # of its tasks; some of it is still used by others
-    begins: int | None  # ms; None: some of what is in the way does not say when it ends
+    begins: int | None  # ms; None: some workload in the way has no known end
     gpus: int  # milli-GPUs that it asks for
 
 
 class Reserving:
-    """At most one reservation in each pool, recreated in each cycle. Off unless it is set."""
+    """At most one reservation in each pool, recreated in each cycle. Off if Settings.reservation is 0."""
 
     def __init__(
         self, places: Destinations, shares: Entitlement, now: int, positions: Callable[[], Mapping[str, int]]
     ) -> None:
-        """`positions`: in which order this cycle has looked at workloads so far."""
+        """`positions`: see Cycle.positions()."""
         self._places_of = places
         self._world = places.world
         self._shares = shares
         self._now = now
         self._positions = positions
         self._made: dict[str, Reservation] = {}
-        self._placeholders: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
+        self._placeholders: dict[str, list[TaskKey]] = {}  # pool -> the tasks that claim for the gang
 
     def drop(self) -> None:
-        """Forget all: the order starts again."""
+        """Drop all reservations: the order starts again."""
         for pool in list(self._made):
             self._lift(pool)
         self._made.clear()
 
     # ------------------------------------------------------------------ making
     def consider(self, chunk: Chunk, pool: str, adding: Resources, refusal: Refusal | None) -> None:
-        """Reserve for a chunk that did not fit when it was its turn, if it is large and due that much."""
+        """Reserve for a chunk that did not fit in its turn, if it is large and within its fair share."""
         most = self._places_of.settings.reservation
         if not most or pool in self._made or refusal is not None or chunk.step is not Step.CORE:
             return
@@ -75,7 +75,7 @@ class Reserving:
             self._hold(pool)
 
     def _beyond(self, chunk: Chunk, pool: str, adding: Resources, held: Resources) -> bool:
-        """True if its project would have more than its due with it: nobody keeps that away from others."""
+        """True if its project, which holds `held`, would exceed its fair share: then nothing is reserved."""
         fair = self._shares.standing(pool)[chunk.workload.project].fair
         return any(asked and had + asked > due for had, asked, due in zip(held, adding, fair, strict=True))
 
@@ -86,7 +86,7 @@ class Reserving:
     def _foreseen(
         self, chunk: Chunk, pool: str
     ) -> tuple[tuple[Placement, ...], list[tuple[int | None, str]]] | None:
-        """Where it fits once as little as possible has ended, and what that is; None if it never does."""
+        """Where it fits once as few workloads as possible have ended, and which; None if it never fits."""
         events = self._ends(chunk, self._places_of.nodes_for(chunk.workload, pool))
         least, most = 0, 1
         while most < len(events) and self._places(chunk, pool, events[:most]) is None:
@@ -105,7 +105,7 @@ class Reserving:
         return found, events[:most]
 
     def _ends(self, chunk: Chunk, cls: NodeClass) -> list[tuple[int | None, str]]:
-        """(when, which workload), the first to end first; then those that do not say, from emptier nodes."""
+        """(end in ms, workload), the first to end first; then those without a known end, by emptier nodes."""
         known: dict[str, int | None] = {}
         for node in sorted(cls.nodes.values(), key=lambda node: (node.usable - node.free, node.row.name)):
             for key in sorted(node.tasks):
@@ -120,7 +120,7 @@ class Reserving:
         return [*said, *((None, wid) for wid, end in known.items() if end is None)]
 
     def ends(self, workload: Workload) -> int | None:
-        """When it ends at the latest (ms), as it says; None if it says nothing, or has overstayed."""
+        """When (ms) its maximum runtime is over; None if it has none or exceeded it."""
         now = self._now
         if workload.max_runtime is None:
             return None
@@ -131,7 +131,7 @@ class Reserving:
     def _places(
         self, chunk: Chunk, pool: str, events: list[tuple[int | None, str]]
     ) -> tuple[Placement, ...] | None:
-        """Where it would be with these workloads gone; the world is left as it is."""
+        """Its places without these workloads; None if there are none. The world is left as it is."""
         world, mark = self._world, self._world.checkpoint()
         for _, wid in events:
             for key in world.keys_of(wid):
@@ -146,7 +146,7 @@ class Reserving:
 
     # ------------------------------------------------------------------ keeping
     def _hold(self, pool: str) -> None:
-        """Claim what is free of its places now."""
+        """Claim what is free now of its places."""
         for place in self._made[pool].places:
             node = self._world.nodes[place.node]
             shares: list[Share] = []
@@ -165,7 +165,7 @@ class Reserving:
 
     @contextmanager
     def seen_by(self, chunk: Chunk, pool: str) -> Iterator[None]:
-        """What is kept is free for the gang itself and for those before it in the order."""
+        """Within this context what is kept is free, for the gang and for those before it in the order."""
         made = self._made.get(pool)
         wid, turns = chunk.workload.id, self._positions() if made is not None else {}
         last = len(turns) + 1
@@ -180,7 +180,7 @@ class Reserving:
             del self._made[pool]
 
     def backfilled(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """Place a chunk on what is kept, if it says that it will have ended by then."""
+        """Place a chunk on what is kept, if its maximum runtime is over when the gang begins."""
         made = self._made.get(pool)
         end = self._end_of(chunk)
         if made is None or made.begins is None or end is None or end > made.begins:
@@ -191,7 +191,7 @@ class Reserving:
         return placed
 
     def _end_of(self, chunk: Chunk) -> int | None:
-        """When (ms) the portion would be back at the latest."""
+        """When (ms) what the chunk takes is free again at the latest; None if that is not known."""
         if chunk.step is Step.CORE:
             most = chunk.workload.max_runtime
             return None if most is None else self._now + most
@@ -208,13 +208,13 @@ class Reserving:
         return False
 
     def lift_all(self) -> None:
-        """Nothing is placed any more in this cycle: what was kept is free, and for whom is remembered."""
+        """Release what is kept, at the end of the cycle; the reservations stay known for why()."""
         for pool in list(self._placeholders):
             self._lift(pool)
 
     # ------------------------------------------------------------------ telling
     def why(self, chunk: Chunk, pool: str, adding: Resources) -> Reserved | None:
-        """What keeps a chunk from its place, if it is a reservation alone. Only after lift_all()."""
+        """The reservation that alone keeps a chunk from a place, or None. Only after lift_all()."""
         made = self._made.get(pool)
         if made is None or chunk.workload.id == made.chunk.workload.id:
             return None

@@ -1,4 +1,4 @@
-"""Shrink: bonus portions go back to any core or wanted portion that they let fit, whatever the priorities."""
+"""Shrink: takes bonus portions so that a core or wanted portion fits, whatever the priorities."""
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
@@ -16,7 +16,7 @@ class Shrink(Policy):
 
 
 def shrink(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
-    """Of use only while somebody holds bonus."""
+    """Only while some workload holds bonus."""
     refusal = cycle.shares.refuse(chunk, pool, adding)
     if not cycle.world.stretched or (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None

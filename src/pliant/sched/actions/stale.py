@@ -1,4 +1,4 @@
-"""Stale: what is left of a gang that has been below its minimum for too long gives up its places."""
+"""Stale: evicts what is left of a gang that has been below its minimum for too long."""
 
 from pliant.model.reason import StaleGang
 from pliant.model.workload import Phase

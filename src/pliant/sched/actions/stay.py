@@ -1,4 +1,4 @@
-"""Stay: what moves though its old place is free once everything is decided does not move."""
+"""Stay: cancels a move if the old place is free once everything is decided."""
 
 from pliant.model.machine import Placement
 from pliant.model.workload import Task
@@ -8,7 +8,7 @@ from pliant.sched.world.state import World
 
 
 def stay(cycle: Cycle) -> None:
-    """Comes last. Only of those that run where they were: for others nothing is lost by a move."""
+    """Runs last. Only for tasks that run in their old places: a move costs the others nothing."""
     world = cycle.world
     for wid in dict.fromkeys(key[0] for key in world.changed(moved=True)):
         if not cycle.placeable(wid) or any(key in cycle.void for key in world.keys_of(wid)):

@@ -1,8 +1,8 @@
-"""Vacate: what is in the way of a booking that has begun leaves; moved if it can be, stopped only otherwise.
+"""Vacate: clears what is in the way of a booking that has begun: moves it if possible, else stops it.
 
-From the least to the most disruptive: what was lent beyond requests is given back, work is moved, wanted
-portions are given back, cores are stopped. Work that is not preemptible stays, unless its maximum runtime is
-over: then it was let onto the devices because of that.
+The steps, from the least to the most disruptive: give back bonus, move work, give back wanted portions, stop
+cores. Non-preemptible work stays until its maximum runtime is over: it was admitted to the devices because of
+that.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from pliant.sched.world.portions import without
 from pliant.sched.world.subgroups import core_met
 
 Before = dict[str, dict[TaskKey, Placement | None]]
-"""Workload -> what its tasks claimed before anything was asked of it."""
+"""Workload -> what its tasks claimed before this action."""
 
 
 def vacate(cycle: Cycle, books: Books) -> None:
@@ -44,9 +44,9 @@ def vacate(cycle: Cycle, books: Books) -> None:
 
 
 def _in_the_way(cycle: Cycle, books: Books, node: NodeState) -> list[str]:
-    """Workloads on a node that may be asked to leave and whose leaving helps; the least valuable first.
+    """Workloads on a node that may be removed and whose removal helps; the least valuable first.
 
-    Of those that share a device it helps only if all of them leave.
+    Those that share a device count, too: it becomes free only if all of them leave.
     """
     world = cycle.world
     found: dict[str, Workload] = {}
@@ -71,14 +71,14 @@ def _in_the_way(cycle: Cycle, books: Books, node: NodeState) -> list[str]:
 
 
 def _beside_others(books: Books, node: NodeState, row: Workload, claim: Placement) -> bool:
-    """True if others claim parts of its devices, and it has none of them by a booking of its project."""
+    """True if others claim parts of its devices, and no active booking on the node is of its project."""
     if any(it.project == row.project for it in books.active_on(node.row.name)):
         return False
     return any(0 < share.portion < GPU and node.devices[share.gpu].claimed for share in claim.shares)
 
 
 def _less(before: Slack, after: Slack) -> bool:
-    """True if something of which there is too little is lacking less."""
+    """True if some resource that is short is less short after."""
     return any(was < 0 and was < now for was, now in zip(before, after, strict=True))
 
 
@@ -86,7 +86,7 @@ class _Vacating:
     """One node that is short."""
 
     def __init__(self, cycle: Cycle, books: Books, node: NodeState, before: Before) -> None:
-        """`before`: those that are in the way, the least valuable first."""
+        """`before`: the workloads that are in the way, the least valuable first."""
         self._cycle = cycle
         self._world = cycle.world
         self._books = books
@@ -104,7 +104,7 @@ class _Vacating:
             for wid in reversed(self._in_way):
                 self._restore(wid)
             return
-        self._world.undo(mark)  # not all can stay: the most valuable choose first where they go
+        self._world.undo(mark)  # not all can stay: the most valuable are moved first
         for wid in reversed(self._in_way):
             self._move(wid)
         self._give_back(Step.WANTED)
@@ -115,8 +115,8 @@ class _Vacating:
                 for key in gone[wid]:
                     self._world.claim(key, None)
         for wid in reversed(self._in_way):
-            self._restore(wid)  # what need not have been taken
-        for wid in reversed(gone):  # where those that came home made room
+            self._restore(wid)  # what was not needed after all
+        for wid in reversed(gone):  # into the room that the restored ones left elsewhere
             if not any(map(self._world.claim_of, gone[wid])):
                 self._move(wid, gone[wid])
 
@@ -132,7 +132,7 @@ class _Vacating:
         ]
 
     def _helps(self, wid: str) -> bool:
-        """True if less is lacking without it."""
+        """True if the node is less short without it."""
         before, mark = self._books.slack(self._node, self._cycle.now), self._world.checkpoint()
         for key in self._here(wid):
             self._world.claim(key, None)
@@ -142,7 +142,7 @@ class _Vacating:
 
     # ------------------------------------------------------------------ portions
     def _give_back(self, step: Step) -> None:
-        """Portions above the requests, or all above the cores, as long as that helps."""
+        """Give back portions above the requests (BONUS) or above the cores (WANTED), while that helps."""
         for wid in self._in_way:
             row = self._world.workloads[wid]
             for group in reversed(row.groups):
@@ -177,9 +177,9 @@ class _Vacating:
 
     # ------------------------------------------------------------------ moves
     def _move(self, wid: str, was: dict[TaskKey, Placement | None] | None = None) -> bool:
-        """Place what it has here elsewhere; False, and nothing changed, if that cannot be.
+        """Move what it has here elsewhere; False, with nothing changed, if impossible.
 
-        `was`: it has nothing any more, and this is what it had.
+        `was`: the former claims of a workload that has none any more.
         """
         world, row = self._world, self._world.workloads[wid]
         keys = self._here(wid) if was is None else [key for key, claim in was.items() if claim is not None]
@@ -213,7 +213,7 @@ class _Vacating:
         return False
 
     def _restore(self, wid: str) -> None:
-        """Let it have again what it had, all of it or else task by task, as far as nothing lacks then."""
+        """Give back what it had, all of it or else task by task, as far as no booking is shorter then."""
         world = self._world
         keys = [key for key in self._before[wid] if world.claim_of(key) != self._before[wid][key]]
         whole = core_met(world.workloads[wid], world.have(wid))

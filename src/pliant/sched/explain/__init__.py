@@ -1,1 +1,1 @@
-"""Why a workload waits, what would let it start, and when it will: questions that change nothing."""
+"""Explains why a workload waits, what would let it start, and when it will start; changes nothing."""

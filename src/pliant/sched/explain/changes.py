@@ -1,4 +1,4 @@
-"""Makes rows as they would be: quotas raised, machines added, requests smaller."""
+"""Makes changed rows: raised quotas, added machines, smaller requests."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,7 +19,7 @@ def with_group(row: Workload, at: int, group: TaskGroup) -> Workload:
 
 
 def sizes(request: Request) -> list[tuple[str, int, int, Callable[[int], Request]]]:
-    """(resource, how much of it, unit, the request with so much less) of all that may be smaller."""
+    """(resource, its amount, unit, a function that reduces the request by n) of all that may be smaller."""
     found: list[tuple[str, int, int, Callable[[int], Request]]] = []
     if request.gpu_memory:
         memory = request.gpu_memory
@@ -44,7 +44,7 @@ _FIELDS = {
 
 
 def amount_of(world: World, queue: Project | Department, pool: str, kind: str, resource: str) -> int:
-    """What its quota or limit is now, derived ones worked out."""
+    """The present quota or limit of a queue, calculated if derived."""
     if kind == "quota" and resource == "gpu":
         return quota_of(world, queue.id, pool).gpu
     value: int = getattr(queue.quota(pool), _FIELDS[kind, resource])
@@ -54,7 +54,7 @@ def amount_of(world: World, queue: Project | Department, pool: str, kind: str, r
 def raised(
     world: World, queues: Iterable[Project | Department], pool: str, kind: str, resource: str, unit: int
 ) -> Callable[[int], Change]:
-    """The queues with so many units more of their quota or limit."""
+    """A function that gives the queues so many units more of their quota or limit."""
     rows = tuple(queues)
 
     def change(count: int) -> Change:
@@ -74,7 +74,7 @@ def raised(
 
 
 def machine(world: World, row: Workload, chunk: Chunk, pool: str, gpus: int) -> Node:
-    """A node like the largest that the workload could use, with so many GPUs and cores and memory for it."""
+    """A node like the largest that the workload could use, with `gpus` GPUs and enough cores and memory."""
     cls = eligibility.nodes_for(world, row, pool)
     like = max(
         (node.row for node in cls.nodes.values() if node.row.gpus),

@@ -1,4 +1,4 @@
-"""Why a chunk was not placed: of all that stands in its way the one dominant reason, with its numbers."""
+"""Why a chunk was not placed: the one dominant reason of all that are in its way, with its numbers."""
 
 from dataclasses import replace
 from functools import partial
@@ -58,7 +58,7 @@ def _no_node(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
 
 
 def _never(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
-    """It would not fit if nothing else were there."""
+    """It would not fit even if nothing else were there."""
     if not cycle.never_fits(block.chunk, block.pool):
         return None
     return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _too_large(cycle, block, cls)
@@ -87,7 +87,7 @@ def _protected(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
 
 
 def _reserved(reserving: Reserving, cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
-    """What is free is kept for a job that has waited longer."""
+    """What is free is reserved for a waiting gang."""
     return reserving.why(block.chunk, block.pool, block.adding)
 
 
@@ -111,7 +111,7 @@ def _booked(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
 
 
 def _withheld(cycle: Cycle, block: Block, cls: NodeClass) -> Reason | None:
-    """The budget of disruptions of a project keeps its victims in their places."""
+    """The disruption budget of a project protects its victims."""
     withheld = cycle.withheld.get(block.equivalence)
     if withheld is None:
         return None
@@ -169,7 +169,7 @@ def _not_entitled(cycle: Cycle, block: Block, cls: NodeClass) -> NotEntitled:
 
 
 def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
-    """For what must lie in one domain, while none has room for it."""
+    """The reason of a chunk that must be in one domain, if none has room for it; else None."""
     found = topology.tightest(cycle.world, block.chunk, cls)
     if found is None or found[3] >= found[1]:
         return None
@@ -179,7 +179,7 @@ def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
 
 
 def _beside(block: Block, cls: NodeClass) -> int:
-    """On how many GPUs its one task would fit if it did not lie apart from the parts of other owners."""
+    """On how many GPUs its one task would fit if it might share them with the parts of other owners."""
     request = block.chunk.parts[0].request
     if len(block.chunk.parts) > 1 or not (request.shared and request.owner):
         return 0
@@ -202,7 +202,7 @@ def _others_hold(cycle: Cycle, block: Block) -> bool:
 
 
 def _overpromised(cycle: Cycle, block: Block, cls: NodeClass) -> Overpromised | None:
-    """For what its project's quota allows, while the quotas that others use leave too little of the pool."""
+    """The reason if its quotas allow it, but the quotas that others use leave too little of the pool."""
     world, pool, own, asked = cycle.world, block.pool, block.chunk.workload.project, block.adding.gpu
     has, standing = world.capacity.get(pool, NOTHING).gpu, cycle.shares.standing(pool)
     rows = ((key, world.queue_of(key)) for key in world.path(own))
@@ -229,7 +229,7 @@ def _overpromised(cycle: Cycle, block: Block, cls: NodeClass) -> Overpromised | 
 
 
 def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart | None:
-    """For what must lie apart, while too few domains have room for one (`ever`: could have)."""
+    """The reason of tasks to be kept apart, if too few domains have room for one (`ever`: could have)."""
     if not cycle.world.demands(block.chunk.workload.id):
         return None
     found = eligibility.crowded(cycle.world, block.chunk, cls, empty=ever)
@@ -237,7 +237,7 @@ def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart
 
 
 def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
-    """What rules out all nodes: of several pools the one where only taints keep it away."""
+    """What rules out all nodes; of several pools, that of one where taints keep it away goes first."""
     workload = block.chunk.workload
     found = _unsuited(cycle, workload, block.pool, cls)
     for pool in cycle.choices(workload) if found is None or not found.tainted else ():
@@ -248,7 +248,7 @@ def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
 
 
 def _unsuited(cycle: Cycle, workload: Workload, pool: str, cls: NodeClass) -> Unsuited | None:
-    """For what no node suits that would take it otherwise."""
+    """The reason if labels or taints rule out all nodes that would take it otherwise; else None."""
     found = eligibility.ruled_out(cycle.world, workload, cls)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Emptying nodes: what can move without taking from others is moved; the rest ends or is stopped."""
+"""Drains nodes: moves what can move without taking from others; the rest runs to its end or is stopped."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 GENTLE = ("allocate", "shrink", "allocate")
-"""The actions of a cycle that take nothing from anybody but what was lent beyond requests."""
+"""The actions of a cycle that take nothing from other work but bonus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """What becomes of the workloads (by id) on the nodes, and the rows that bring it about."""
+    """What happens to the workloads (by id) on the nodes, and the rows that do it."""
 
     moves: tuple[str, ...]  # there is room for them elsewhere
     waits: tuple[str, ...]  # they run to their end where they are
@@ -27,7 +27,7 @@ class Draining:
 def drained(
     world: World, now: int, settings: Settings, decide: Decide, nodes: Sequence[str], *, stop: bool
 ) -> Draining:
-    """Non-preemptible work moves only if `stop` says that nothing may stay. The world is left as it was."""
+    """How the nodes are drained. Non-preemptible work moves only with `stop`. The world is left as it was."""
     shut = Change(tuple(replace(world.nodes[name].row, draining=True) for name in nodes))
     undo = apply(world, shut)
     try:
@@ -45,7 +45,7 @@ def drained(
 
 
 def _seated(world: World, nodes: Iterable[str]) -> dict[str, list[TaskKey]]:
-    """Workloads with places there, the largest first, and which of their tasks have them."""
+    """Workload -> its tasks with places there; the largest workload first."""
     found: dict[str, list[TaskKey]] = {}
     for name in nodes:
         for key in sorted(world.nodes[name].tasks):
@@ -56,7 +56,7 @@ def _seated(world: World, nodes: Iterable[str]) -> dict[str, list[TaskKey]]:
 
 
 def _movable(world: World, plan_of: Callable[[], Plan], seated: dict[str, list[TaskKey]]) -> list[str]:
-    """Those that all get as much again elsewhere, at the same time."""
+    """The workloads whose tasks all get a place elsewhere, all at the same time."""
     chosen = list(seated)
     while chosen:
         undo = apply(world, _released(world, [key for wid in chosen for key in seated[wid]]))

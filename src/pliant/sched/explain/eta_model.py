@@ -1,8 +1,8 @@
-"""When a waiting workload will start: the cluster is played forward with the run times that are known.
+"""Estimates when a waiting workload starts: plays the cluster forward with the known run times.
 
-It is a model, not the core: work ends when it is expected to, what waits starts in the order of priority
-and share wherever it fits, and nothing is evicted. For the early end of the range nothing new is submitted;
-for the late end what was submitted lately is submitted again and again at the same pace.
+It is a model, not the core: work ends when it is expected to, waiting work starts in the order of share and
+priority wherever it fits, and nothing is evicted. For the early end of the range nothing new is submitted;
+for the late end the recent submissions are repeated at the same pace.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,21 +21,21 @@ from pliant.sched.world.chunks import core_priority
 from pliant.sched.world.state import World
 
 MOST_EVENTS = 3_000
-"""Ends of work after which a start counts as too far away to be told."""
+"""After so many ends of work, a start counts as too far away for an estimate."""
 
 EARLY, LATE = 300, 2_000
-"""Thousandths of what was played by which a true start may differ; calibrated on simulated clusters."""
+"""Thousandths of the played wait at which the range begins and ends; calibrated on simulated clusters."""
 
 LATELY, AGAIN = 50, 20
-"""How many of the youngest workloads tell the pace of submissions, and how often they come again at most."""
+"""How many of the youngest workloads set the pace of submissions, and how often they are repeated at most."""
 
 SLACK = 30_000
-"""Ms by which a start may be later in any case: stopping and starting take their time."""
+"""Ms by which a start may be later in any case: stopping and starting take time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """How long work of a kind runs, in ms, and how that is known."""
+    """How long work runs, in ms (a short and a long estimate), and the basis of that."""
 
     short: int
     long: int
@@ -65,13 +65,13 @@ def estimate(world: World, now: int, workload: str, lasting: Known) -> Estimate:
         if lacking:
             return Estimate(unknown="some-run-times", undeclared=lacking)
         return Estimate(unknown="stuck")
-    middle = isqrt((short - now) * (long - now))  # between nothing new and as much as lately
+    middle = isqrt((short - now) * (long - now))  # between no new work and as much as recently
     latest = now + max(middle, short - now) * LATE // 1000 + SLACK
     return Estimate(now + (short - now) * EARLY // 1000, latest, basis_of(known.values()))
 
 
 def basis_of(known: Iterable[Lasting]) -> str:
-    """declared if all of them were."""
+    """'declared' if all run times are declared, else 'past'."""
     return "declared" if all(it.basis == "declared" for it in known) else "past"
 
 
@@ -169,7 +169,7 @@ Seat = tuple[str, int, int, tuple[int, ...]]
 
 
 class _Cluster:
-    """Nodes, queues and what waits, while it is played."""
+    """Nodes, queues and waiting jobs during the play."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -204,7 +204,7 @@ class _Cluster:
         return _Job(wid, row.project, (-core_priority(row), row.serial), tasks, names, gpu, kind)
 
     def like(self, at: int, wid: str) -> _Job:
-        """One more of that kind, submitted at that time."""
+        """A job like that of workload `wid`, submitted at time `at`."""
         job = self.job(wid)
         return replace(job, workload=f"{wid} {at}", key=(job.key[0], (1 << 40) + at))
 
@@ -220,7 +220,7 @@ class _Cluster:
         return found
 
     def start(self) -> list[tuple[_Job, list[Seat]]]:
-        """Start all that fits, the project that has least of its due first."""
+        """Start all that fits, the project with the smallest part of its due first."""
         begun: list[tuple[_Job, list[Seat]]] = []
         failed: set[tuple[object, ...]] = set()
         most = max((node.free for node in self.nodes.values()), default=0)
@@ -278,7 +278,7 @@ class _Cluster:
 
 
 def lately(world: World, now: int) -> list[tuple[int, str]]:
-    """(when, the like of which workload) will be submitted: the youngest ones, at the pace they came."""
+    """(ms, workload to repeat) of assumed submissions: the youngest workloads, at their pace."""
     young = sorted((row for row in world.workloads.values() if row.created), key=lambda row: -row.created)
     some = young[:LATELY]
     if len(some) < 2:
@@ -314,7 +314,7 @@ def _play(
             begun = max(
                 (task.started or now for task in rows if task.phase is TaskPhase.RUNNING), default=now
             )
-            overdue = (now - begun - lasting) // 2  # what runs on beyond its time may go on a while
+            overdue = (now - begun - lasting) // 2  # overdue work may run on for a while
             ends.append((max(begun + lasting, now + max(0, overdue)), wid))
     heapify(ends)
     arrivals = sorted(coming, reverse=True)

@@ -1,7 +1,7 @@
-"""When waiting workloads start, by letting the core itself decide over and over until then.
+"""Estimates when a waiting workload starts: runs the core itself again and again until then.
 
-Work ends when it is expected to, orders are obeyed at once, what is evicted goes on later from where it was.
-Slower than eta_model.py by far, and as good as the run times and submissions that are assumed.
+Work ends when it is expected to, orders take effect at once, evicted work continues later where it stopped.
+It is much slower than eta_model.py, and as accurate as the assumed run times and submissions.
 """
 
 from heapq import heappop, heappush
@@ -15,20 +15,20 @@ from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 EARLY, LATE = 850, 2_000
-"""Thousandths of what was played by which a true start may differ; calibrated on simulated clusters."""
+"""Thousandths of the played wait at which the range begins and ends; calibrated on simulated clusters."""
 
 LATELY, STOPPED = 10, 5
-"""So many of the youngest workloads tell the pace of submissions; after so many of their gaps it is over."""
+"""How many of the youngest workloads set the pace; after STOPPED average gaps, submissions count as ended."""
 
 MOST_PACE = 2_000
-"""Thousandths of the machines: a faster pace makes a range no wider, for it would say nothing any more."""
+"""Thousandths of the cluster: a faster pace does not widen the range further."""
 
 ROUNDS = 12
-"""Cycles after one event, at most."""
+"""The most cycles after one event."""
 
 
 class Play:
-    """A world of its own that is played forward. `cycles` bounds how often the core is asked."""
+    """Plays a separate world forward. `cycles` bounds how often the core runs."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Play:
                 self._start(wid, max(task.started or now for task in rows))
 
     def until(self, workload: str) -> int | None:
-        """When it starts (ms); None if it does not as far as could be played."""
+        """When it starts (ms); None if it does not start within the play."""
         self._cycle()
         while workload not in self.begun and self.cycles > 0:
             if not self._ends:
@@ -104,11 +104,11 @@ class Play:
             rest = lasts.long if self._long else lasts.short
         end = at + rest
         if end < self.now:
-            end = self.now + (self.now - end) // 2  # what runs on beyond its time may go on a while
+            end = self.now + (self.now - end) // 2  # overdue work may run on for a while
         heappush(self._ends, (end, self._number, wid))
 
     def _stop(self, wid: str) -> None:
-        """It was evicted, or restarts: what it has done is kept."""
+        """Keep the remaining run time of a workload that was evicted or restarts."""
         if wid not in self._starts:
             return
         at, number = self._starts.pop(wid)
@@ -120,9 +120,9 @@ class Play:
 def foretell(
     world: World, now: int, settings: Settings, decide: Decide, workload: str, lasting: Known, cycles: int
 ) -> Estimate | None:
-    """The range in which it starts; None if `cycles` run out.
+    """The range in which it starts; None if `cycles` run out, no run time is known or it does not wait.
 
-    What is submitted later is not played: as long as it comes, the late end is later by what came lately.
+    Later submissions are not played: while they come, the late end is later by their recent pace.
     """
     world.update_sets()
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
@@ -146,7 +146,7 @@ def foretell(
 
 
 def _pace(world: World, now: int, lasting: Known) -> int:
-    """Thousandths of the machines that what is being submitted asks for; 0 once nothing comes any more."""
+    """Thousandths of the cluster that recent submissions ask for; 0 once no more come."""
     young = sorted(world.workloads.values(), key=lambda row: (-row.created, row.id))[:LATELY]
     if len(young) < LATELY:
         return 0
@@ -163,7 +163,7 @@ def _pace(world: World, now: int, lasting: Known) -> int:
 
 
 def _memory(lasting: Known) -> Known:
-    """What was said of a workload once is said again, though it has ended in the play."""
+    """`lasting` with a cache: it also answers for workloads that have ended in the play."""
     said: dict[str, Lasting | None] = {}
 
     def known(wid: str) -> Lasting | None:

@@ -1,4 +1,4 @@
-"""Where a world comes to rest if every order is obeyed at once: plans are made and carried out in thought."""
+"""Finds where a world comes to rest if every order is obeyed at once: makes plans and applies their rows."""
 
 from dataclasses import dataclass, replace
 
@@ -11,17 +11,17 @@ from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.state import World
 
 ROUNDS = 40
-"""Cycles after which a world that does not come to rest is left as it is."""
+"""The most cycles; a world that does not come to rest is then left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ends, and all that was decided on the way."""
+    """The state at rest, and all that was decided on the way."""
 
     decisions: tuple[Decision, ...]
     verdicts: Verdicts
     placed: dict[str, tuple[tuple[str, int, int], ...]]  # workload -> (node, milli-GPUs, tasks) by node
-    undo: Change  # what makes the world as it was
+    undo: Change  # the change that restores the world
 
 
 def come_to_rest(world: World, now: int, settings: Settings, decide: Decide, rounds: int = ROUNDS) -> Outcome:
@@ -43,7 +43,7 @@ def come_to_rest(world: World, now: int, settings: Settings, decide: Decide, rou
 
 
 def obeyed(world: World, plan: Plan, now: int) -> Change:
-    """Rows once engines have done all that the plan and those before it order."""
+    """The rows after engines have done all that this plan and earlier ones order."""
     after = {task.key: task for task in plan.tasks}
     for key in [*after, *world.adrift]:
         row = after.get(key, world.tasks[key])
@@ -60,7 +60,7 @@ def obeyed(world: World, plan: Plan, now: int) -> Change:
 
 
 def placed(world: World) -> dict[str, tuple[tuple[str, int, int], ...]]:
-    """What each workload that should run has claims to, by node; nothing for those that wait."""
+    """Workload that should run -> (node, milli-GPUs, tasks) of its claims by node; () for those that wait."""
     found: dict[str, tuple[tuple[str, int, int], ...]] = {}
     for wid, row in world.workloads.items():
         if not workload_open(row):

@@ -1,4 +1,4 @@
-"""Whether the machines of this cluster could ever hold a workload, whatever ends and whatever it is due."""
+"""Checks if the machines of this cluster could ever hold a workload, whatever ends and whatever its quota."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from pliant.sched.world.state import World
 
 
 def never(world: World, now: int, settings: Settings, decide: Decide, workload: str) -> bool:
-    """True if its core fits on no set of nodes that take work now, were they empty and no quota in the way.
+    """True if its core does not fit on the nodes that take work now, even if they were empty, without quotas.
 
     A workload of an unknown project never fits: its node pools are unknown.
     """
@@ -36,7 +36,7 @@ def never(world: World, now: int, settings: Settings, decide: Decide, workload: 
 
 
 def _enough(world: World, workload: str, tasks: int) -> list[Node]:
-    """Its nodes; of those that are alike in everything but their name so many as it has tasks."""
+    """Its nodes; of those that differ only in their names, at most as many as it has tasks."""
     row = world.workloads[workload]
     alike: dict[object, int] = {}
     found: list[Node] = []

@@ -1,4 +1,4 @@
-"""What a waiting workload itself, its quotas or the machines could be like, so that it would start."""
+"""Tries changes of a waiting workload, its quotas or the machines with which it would start."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ def elastic(search: Search, row: Workload, chunk: Chunk) -> None:
 
 
 def tasks(search: Search, row: Workload, chunk: Chunk) -> None:
-    """A smaller core: the group with the most tasks without which it does not run."""
+    """A smaller core: a smaller minimum of the group with the largest one."""
     at = max(range(len(row.groups)), key=lambda i: row.groups[i].min)
     group = row.groups[at]
     if group.min < 2 or chunk.step:
@@ -92,7 +92,7 @@ def preemptible(search: Search, row: Workload, chunk: Chunk | None = None) -> No
 
 
 def fair_share(search: Search, row: Workload, chunk: Chunk) -> None:
-    """The quota of its project; with it of the departments above, where they have too little for that."""
+    """A larger quota of its project; if that is not enough, of the departments above, too."""
     world = search.world
     adding = chunk.resources.gpu or GPU
     unit = search.unit("gpu")
@@ -124,7 +124,7 @@ def fair_share(search: Search, row: Workload, chunk: Chunk) -> None:
 
 
 def priority(search: Search, row: Workload, chunk: Chunk) -> None:
-    """Above the others of its project, as far as that helps."""
+    """A higher priority, at most one above the others of its project."""
     others = (other.priority for other in search.world.workloads.values() if other.project == row.project)
     highest = max(others, default=0)
 
@@ -173,7 +173,7 @@ def untainted(search: Search, row: Workload, chunk: Chunk) -> None:
 
 
 def machines(search: Search, row: Workload, chunk: Chunk) -> None:
-    """One node more, as small as it can be."""
+    """One more node, as small as possible."""
     asked = max(-(-chunk.resources.gpu // GPU), sum(part.request.devices for part in chunk.parts), 1)
     for pool in eligibility.choices(search.world, row):
 
@@ -188,7 +188,7 @@ def machines(search: Search, row: Workload, chunk: Chunk) -> None:
 
 
 def _beyond(search: Search, chunk: Chunk) -> tuple[tuple[str, int], ...]:
-    """(resource, amount) that a task asks for and no node has today: a node like them would not do."""
+    """(resource, amount) that a task asks for and no node has today."""
     nodes = [state.row for state in search.world.nodes.values()]
     found = []
     card = max((part.request.gpu_memory for part in chunk.parts), default=0)
@@ -218,10 +218,10 @@ OFFERS: Mapping[str, Offer] = {
 """By kind of cure, in the order in which they are tried: first what the owner of the job can do alone."""
 
 DEEP = ("node-type", "priority", "fair-share", "machines", *OFFERS)
-"""The order for what is far behind in the queue: first what brings it before the others."""
+"""The order for a workload far back in the queue: first what brings it before the others."""
 
 
 def fitting(code: str, deep: bool) -> list[Offer]:
-    """Those whose cures fit a reason."""
+    """The offers whose cures fit a reason."""
     kinds = cures(code)
     return [OFFERS[kind] for kind in dict.fromkeys(DEEP if deep else OFFERS) if kind in kinds]

@@ -1,4 +1,4 @@
-"""Cures that the core has checked, and which of them are looked for."""
+"""Cures that the core has checked, and which kinds fit which reason."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from pliant.sched.explain.trial import Change
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A cure with which the workload starts, as was tried; one `unit` less of it is not enough."""
+    """A cure with which the workload starts, as tried with the core; one `unit` less of it is not enough."""
 
     cure: Cure
     change: Change = field(default_factory=Change)  # what was tried, with what is in `after`
-    less: tuple[Change, ...] = ()  # what is one unit less, each of it not enough; none: no change
-    after: tuple["Remedy", ...] = ()  # what must be done besides, each part as small as it can be
+    less: tuple[Change, ...] = ()  # changes of one unit less, none of them enough; (): no change
+    after: tuple["Remedy", ...] = ()  # what must be done besides, each part as small as possible
 
     @property
     def kind(self) -> str:
@@ -35,7 +35,7 @@ class Tried(TypedDict):
 
 
 def sized(change: Callable[[int], Change], count: int) -> Tried:
-    """A change of so many units, and of one less."""
+    """The change of `count` units, and that of one less."""
     return {"change": change(count), "less": (change(count - 1),) if count > 1 else ()}
 
 
@@ -48,9 +48,9 @@ BOUNDS: Mapping[str, tuple[str, ...]] = {
     "non-preemptible-over-quota": ("quota", "preemptible"),
     "over-limit": ("limit",),
 }
-"""Code of a reason -> what can cure it besides ANYWAY. Under any other reason no bound of a queue is in the
-way, so to raise one is not offered: what `why` states as reason and what it lists as cures cannot contradict
-each other. (Where no single change is enough, several.py raises all that is in the way at once.)"""
+"""Code of a reason -> what can cure it besides ANYWAY. With any other reason no bound of a queue is in the
+way, so raising one is not offered: the reason and the cures of `why` cannot contradict each other. (If no
+single change is enough, several.py raises all that is in the way at once.)"""
 
 
 def cures(code: str) -> frozenset[str]:

@@ -15,7 +15,7 @@ UNITS = {"gpu": GPU, "cpu": 1000, "memory": 2**30}
 
 
 class Search:
-    """What is known of one waiting workload, and the ways to ask for more."""
+    """The search for one waiting workload: the remedies found so far, and the ways to try more."""
 
     def __init__(
         self,
@@ -29,17 +29,17 @@ class Search:
         enough: int = 20,
         deep: bool = False,
     ) -> None:
-        # Who else loses how much does not matter here: only whether it starts.
+        # Here it matters only whether it starts, not how much others lose.
         self.trial = Trial(
             world, now, replace(settings, refine=False), decide, tries
         )  # tries: how often to ask
         self.world = world
         self.wid = workload
-        self.enough = enough  # kinds of answer with which to be content
-        self.deep = deep  # many are before it: what ends serves them first, so that comes last
+        self.enough = enough  # kinds of cures with which the search is done
+        self.deep = deep  # many are before it and profit first from what ends: that is tried last
         self.found: list[Remedy] = []
-        self.after: tuple[Remedy, ...] = ()  # changes that are made in the world, for they are needed anyhow
-        self._undo: list[Change] = []  # what takes them back
+        self.after: tuple[Remedy, ...] = ()  # changes kept in the world: they are needed in any case
+        self._undo: list[Change] = []  # the changes that undo them
 
     def works(self, change: Change, now: int | None = None) -> bool:
         """True if the workload gets places, or starts on those that it has."""
@@ -48,9 +48,9 @@ class Search:
         return started(self.world, self.trial.decide(change, now), self.wid)
 
     def least(self, most: int, change: Callable[[int], Change], guess: int = 0) -> int:
-        """The smallest count from 1 to `most` of which one less does not do; 0 if even `most` does not.
+        """A count from 1 to `most` that works while one less does not; 0 if even `most` does not work.
 
-        `guess` is tried first. That a count of 0 does not do is known.
+        `guess` is tried first. A count of 0 is known not to work.
         """
         low, high = 0, most
         if 0 < guess < most:
@@ -71,13 +71,13 @@ class Search:
         return high if self.trial.tries > 0 else 0
 
     def unit(self, resource: str) -> int:
-        """In which steps quotas and limits are raised: finer ones where a part of a GPU is asked for."""
+        """The step by which quotas and limits are raised; a tenth of it if a part of a GPU is requested."""
         groups = self.world.workloads[self.wid].groups
         coarse = all(whole(group.request) or not group.request.devices for group in groups)
         return UNITS[resource] if coarse else UNITS[resource] // 10
 
     def add(self, remedy: Remedy) -> None:
-        """Take it, together with what has to be changed besides."""
+        """Add a remedy together with the kept changes, unless one of these is not needed with it."""
         if self.after:
             first = together(step.change for step in self.after)
             less = tuple(first.and_then(other) for other in remedy.less) or (first,)
@@ -88,7 +88,7 @@ class Search:
             self.found.append(remedy)
 
     def _needed(self, remedy: Remedy) -> bool:
-        """True if no change before it could be left out; one of a row that changes again is kept."""
+        """True if no kept change could be left out; one of a row that changes again is not tested."""
         undone = [apply(self.world, undo) for undo in reversed(self._undo)]
         try:
             for at, left in enumerate(self.after):
@@ -105,7 +105,7 @@ class Search:
                 apply(self.world, done)
 
     def keep(self, remedy: Remedy) -> None:
-        """Make a change for all that is tried from now on."""
+        """Keep a change in the world for all further tries."""
         self._undo.append(apply(self.world, remedy.change))
         self.after = (*self.after, remedy)
 
@@ -114,7 +114,7 @@ class Search:
         return len({remedy.kind for remedy in self.found}) >= self.enough or self.trial.tries <= 0
 
     def restore(self) -> None:
-        """Take back what was kept: the world is as it was."""
+        """Undo the kept changes: the world is as it was."""
         while self._undo:
             apply(self.world, self._undo.pop())
         self.after = ()

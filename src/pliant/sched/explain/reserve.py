@@ -1,4 +1,4 @@
-"""Where a booking can be: nodes on which it is short at no time, and what keeps it from more."""
+"""Finds nodes on which a booking is short at no time, and what keeps it from more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from pliant.sched.world.state import World
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An answer to the question for so many GPUs."""
+    """The answer to a request for GPUs."""
 
     places: tuple[tuple[str, int], ...]  # (node, GPUs of it); less than asked for if there are too few
     total: int  # GPUs of the nodes that were looked at
     bookings: tuple[str, ...] = ()  # ids of those that are in the way
-    workloads: tuple[str, ...] = ()  # ids of non-preemptible work that is, the one that stays longest first
+    workloads: tuple[str, ...] = ()  # ids of non-preemptible work in the way, the longest first
 
     @property
     def gpus(self) -> int:
@@ -23,7 +23,7 @@ class Found:
 
 
 def reserve(world: World, now: int, booking: Booking, names: Sequence[str], gpus: int) -> Found:
-    """On as few nodes as possible of these. For maintenance: on all of them, or what is in the way."""
+    """Places on as few of these nodes as possible, for maintenance on all; if too few, what is in the way."""
     rooms = {name: room(world, now, booking, name) for name in sorted(names)}
     total = sum(world.nodes[name].usable for name in rooms)
     if booking.maintenance:

@@ -1,4 +1,4 @@
-"""When no single change is enough: machines, limits and quotas together, each raised as little as can be."""
+"""If no single change is enough: raises machines, limits and quotas together, each as little as possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Dial:
 
 
 def at_once(trial: Trial, workload: str, unit: int) -> Remedy | None:
-    """The smallest set of them with which the workload starts; None if none does."""
+    """The smallest set of raises with which the workload starts; None if none is found."""
     world = trial.world
     row, chunk = world.workloads[workload], world.need(workload).chunk
     if chunk is None or row.project not in world.projects:
@@ -57,7 +57,7 @@ def at_once(trial: Trial, workload: str, unit: int) -> Remedy | None:
 
 
 def _dials(trial: Trial, workload: str, pool: str, unit: int) -> list[Dial]:
-    """The machines last: what is raised for them is found first."""
+    """The dials of its queues, then that of the machines: each is minimized in this order."""
     world = trial.world
     row, chunk = world.workloads[workload], world.need(workload).chunk
     assert chunk is not None
@@ -91,7 +91,7 @@ def _raised(trial: Trial, key: str, pool: str, kind: str, unit: int) -> Callable
 
 
 def _change(trial: Trial, dials: list[Dial], counts: list[int]) -> Change:
-    """All dials turned, each seeing what those before it have changed."""
+    """The changes of all dials together; each is made in the world that those before it have changed."""
     made: list[Change] = []
     undo: list[Change] = []
     for dial, count in zip(dials, counts, strict=True):

@@ -1,4 +1,4 @@
-"""A world that is otherwise: rows are put and dropped for a moment, the core is asked, all is taken back."""
+"""Asks the core about a changed world: puts and drops rows, makes a plan, undoes the change."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from pliant.sched.world.rows import Row
 from pliant.sched.world.state import World
 
 Decide = Callable[[World, int, Settings], Plan]
-"""The core: what to do about a world at an instant (ms)."""
+"""The core: the plan for a world at an instant (ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows that would be there, and rows that would not. Drops come first; tasks of a workload before it."""
+    """Rows to put and rows to drop. Drops come first; the tasks of a workload before it."""
 
     puts: tuple[Row, ...] = ()
     drops: tuple[Row, ...] = ()
@@ -30,7 +30,7 @@ class Change:
 
 
 class Trial:
-    """Asks the core about changes of one world, which is as before after each question."""
+    """Asks the core about changes of one world, and restores it after each."""
 
     def __init__(
         self, world: World, now: int, settings: Settings, decide: Decide, tries: int = 1 << 30
@@ -52,7 +52,7 @@ class Trial:
 
 
 def apply(world: World, change: Change) -> Change:
-    """Make a change; the change that takes it back."""
+    """Make a change; returns the change that undoes it."""
     puts: list[Row] = []
     drops: list[Row] = []
     for row in change.drops:
@@ -71,7 +71,7 @@ def apply(world: World, change: Change) -> Change:
 
 
 def gone(world: World, workload: str) -> Change:
-    """The workload and all of its tasks are no more."""
+    """The change that removes a workload and all of its tasks."""
     return Change(drops=(*world.tasks_of(workload), world.workloads[workload]))
 
 
@@ -91,22 +91,22 @@ def started(world: World, plan: Plan, workload: str) -> bool:
 
 
 def together(changes: Iterable[Change]) -> Change:
-    """All of them, one after the other."""
+    """The changes one after the other, as one."""
     total = Change()
     for change in changes:
         total = total.and_then(change)
     return total
 
 
-# ---------------------------------------------------------------------- less to look at, the same answers
+# ---------------------------------------------------------------------- a smaller world, the same answers
 
 
 def narrowed(world: World, keep: Iterable[str]) -> World:
     """A copy without those waiting workloads that no decision can depend on; `keep` stay in any case.
 
-    Of workloads of one project that ask for the same in the same way, the core places one only after all that
-    come before it. So of such a row the first are enough that ask for all there is together: the others get
-    nothing, and fair shares, in which nobody counts beyond the whole pool or its quota, are as they were.
+    Of equal workloads of one project, the core places one only after all that come before it. So the first
+    ones that together ask for all there is are enough. The others get nothing, and fair shares stay the same,
+    because a queue counts at most with the whole pool or its quota.
     """
     world.update_sets()
     left_out = _beyond(world, frozenset(keep))
@@ -123,7 +123,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
 
 
 def _beyond(world: World, keep: frozenset[str]) -> set[str]:
-    """Waiting workloads behind others of their kind that ask for all there is together."""
+    """Waiting workloads behind equal ones that together ask for all there is."""
     left_out: set[str] = set()
     for alike in world.alike.values():
         first = next(iter(alike.values()))
@@ -142,7 +142,7 @@ def _beyond(world: World, keep: frozenset[str]) -> set[str]:
 
 
 def _plain(world: World, chunk: Chunk) -> bool:
-    """True for what asks for all at once: what it asks for later cannot differ from others of its kind."""
+    """True if the workload asks for all at once, so that it cannot differ later from equal ones."""
     workload = chunk.workload
     only = workload.groups[0]
     if len(workload.groups) > 1 or only.elastic:
@@ -162,4 +162,4 @@ def _enough(world: World, project: str) -> int:
 
 
 SLACK = 16 * GPU
-"""So much may be added to the machines or to a quota of a narrowed world."""
+"""Milli-GPUs that may be added to the machines or to a quota of a narrowed world."""

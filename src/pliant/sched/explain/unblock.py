@@ -32,7 +32,7 @@ class Unblocking(Search):
     """One search for one workload. The world is as before when it is over."""
 
     def run(self, reason: Reason | None, wake: int | None = None) -> list[Remedy]:
-        """`reason` and `wake` are what the last plan says."""
+        """The remedies found. `reason` and `wake`: those of the last plan."""
         try:
             self._run(reason, wake)
         finally:
@@ -88,7 +88,7 @@ class Unblocking(Search):
             self.add(Remedy(Cure("wait", late - self.trial.now)))
 
     def _release(self) -> None:
-        """Those that are being stopped where it has its places."""
+        """The workloads being stopped that must have ended before it starts."""
         parts: dict[str, Change] = {}
         for task in self.world.tasks.values():
             if task.phase is TaskPhase.STOPPING:
@@ -101,7 +101,7 @@ class Unblocking(Search):
 
     # ------------------------------------------------------------------ bounds that it would break
     def _refusals(self, reason: Reason | None) -> Reason | None:
-        """Raise them, one after another, before anything else can help; what keeps it after that."""
+        """Raise the broken bounds one by one, before anything else can help; returns the reason left."""
         for _ in range(8):
             if self.done or not isinstance(reason, OverLimit | NonPreemptibleOverQuota):
                 return reason
@@ -135,7 +135,7 @@ class Unblocking(Search):
 
     # ------------------------------------------------------------------ others end
     def _end(self, row: Workload, chunk: Chunk) -> None:
-        """The fewest GPUs on the nodes where least is missing."""
+        """Other workloads end: as few GPUs as possible, on the nodes where least is missing."""
         for pool in eligibility.choices(self.world, row):
             order = self._holders(row, chunk, pool)
             parts = {wid: gone(self.world, wid) for wid in order}
@@ -176,7 +176,7 @@ class Unblocking(Search):
         return list(found)
 
     def _irreducible(self, parts: dict[str, Change], order: list[str]) -> list[str] | None:
-        """Those of them without any of which it does not work; None if all together do not do."""
+        """A set of them that works, none of which can be left out; None if not even all together work."""
         if not order or not self.works(together(parts[wid] for wid in order)):
             return None
         chosen = list(order)

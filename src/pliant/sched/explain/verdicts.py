@@ -33,11 +33,11 @@ from pliant.sched.world.portions import next_chunk
 from pliant.sched.world.state import World
 
 Explain = Callable[[Block], Reason]
-"""Says why a chunk was not placed: dominant() of pliant.sched.explain.dominant."""
+"""Why a chunk was not placed: dominant() of pliant.sched.explain.dominant."""
 
 
 def verdicts(cycle: Cycle, outcome: Outcome, explain: Explain) -> Verdicts:
-    """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
+    """The verdicts in the order in which this cycle looked at workloads; the others come last, by id."""
     looked = cycle.looked
     blocks = list(looked.values())
     reasons = _reasons(blocks, explain)
@@ -60,7 +60,7 @@ def verdicts(cycle: Cycle, outcome: Outcome, explain: Explain) -> Verdicts:
 
 
 def _reasons(blocks: Sequence[Block | None], explain: Explain) -> dict[int, Reason | None]:
-    """By the id of each block; of those that are equivalent the first is explained."""
+    """id() of each block -> its reason; of equivalent blocks only the first is explained."""
     known: dict[Equivalence, Reason] = {}
     found: dict[int, Reason | None] = {}
     for block in compress(blocks, [*map(is_not, blocks, islice(blocks, 1, None)), True]):  # many share one
@@ -71,7 +71,7 @@ def _reasons(blocks: Sequence[Block | None], explain: Explain) -> dict[int, Reas
 
 
 def _instead(cycle: Cycle, outcome: Outcome) -> dict[str, Reason]:
-    """What some workloads wait for, whatever else stands in their way."""
+    """The reasons that go before others: preemption delay, back-off, release of a place, gang."""
     world, looked = cycle.world, cycle.looked
     found: dict[str, Reason] = {}
     for wid, until in cycle.delays.items():
@@ -90,11 +90,11 @@ def _instead(cycle: Cycle, outcome: Outcome) -> dict[str, Reason]:
 
 
 def _kept_away(world: World) -> dict[str, Reason]:
-    """Of what is not to be placed at all: it is held, contradicts itself, or its owner has stopped it."""
+    """The reasons of workloads that must not be placed: held, contradictory, or stopped by the owner."""
     found: dict[str, Reason] = {}
     for wid, reason in sorted(world.flaws.items()):
         held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
-        if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
+        if workload_open(world.workloads[wid]) and not held:  # a held workload that runs may continue
             found[wid] = reason
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
@@ -103,7 +103,7 @@ def _kept_away(world: World) -> dict[str, Reason]:
 
 
 def _unseen(cycle: Cycle, explain: Explain, workload: Workload, known: dict[Equivalence, Reason]) -> Reason:
-    """For a workload that no pool looked at, or that lost its place in this very cycle."""
+    """The reason of a workload that no pool looked at, or that lost its place in this cycle."""
     if workload.project not in cycle.world.projects:
         return UnknownProject(workload.project)
     chunk = next_chunk(cycle.world, workload)
@@ -121,7 +121,7 @@ def _unseen(cycle: Cycle, explain: Explain, workload: Workload, known: dict[Equi
 
 
 def _background(cycle: Cycle, explain: Explain, others: Mapping[str, Reason]) -> dict[str, Reason]:
-    """Of background work that lacks something and is not among the others: it runs on what is idle."""
+    """The reasons of background work that lacks something and is not among the others."""
     world, found = cycle.world, dict[str, Reason]()
     for wid in sorted(wid for wid in world.now_in(ELASTIC) if world.workloads[wid].background):
         has = wid in others or cycle.looked.get(wid) is not None
@@ -131,7 +131,7 @@ def _background(cycle: Cycle, explain: Explain, others: Mapping[str, Reason]) ->
 
 
 def _nothing_idle(cycle: Cycle, explain: Explain, workload: Workload) -> Reason:
-    """Where it could run if enough were idle, that is all it waits for."""
+    """NothingIdle if it could run with enough idle GPUs, else the reason why it could not."""
     reason = _unseen(cycle, explain, workload, {})
     if not isinstance(reason, NoCapacity | NotEntitled | Overpromised):
         return reason
@@ -160,7 +160,7 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:
-    """Who still sits where this task has its place."""
+    """The reason with the workloads that still hold the place of this task."""
     world = cycle.world
     claim = world.claim_of(key)
     assert claim is not None

@@ -1,4 +1,4 @@
-"""What would be different: a world at rest beside the same world, changed, at rest."""
+"""What a change would do: compares a world at rest with the changed world at rest."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Seats = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One workload that fares otherwise."""
+    """One workload with another outcome."""
 
     workload: str  # id
     before: Seats  # empty: it waits
@@ -26,7 +26,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """All of them, in the order of their ids, and how much is in use before and after."""
+    """All differences, ordered by workload id, and how much is in use before and after."""
 
     differences: tuple[Difference, ...]
     gpus_before: int  # milli-GPUs in use
@@ -43,7 +43,7 @@ def what_if(
     change: Change,
     then_settings: Settings | None = None,
 ) -> WhatIf:
-    """The world is left as it was. `then_settings`: those of the changed world, if they differ."""
+    """The differences; the world is left as it was. `then_settings`: for the changed world, if others."""
     today = come_to_rest(world, now, settings, decide)
     apply(world, today.undo)
     undo = apply(world, change)

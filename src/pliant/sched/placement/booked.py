@@ -1,13 +1,13 @@
-"""What is booked: how much of each node others may use, now and when later bookings begin.
+"""Bookings: how much of each node others may use, now and when later bookings begin.
 
-Of a node, a project that booked c devices uses them first; as long as it uses fewer, the rest of c stays
-unclaimed. So at every instant t, with u devices in all,
+A project that booked c devices of a node uses these first; while it uses fewer, the rest of c stays
+unclaimed. So at every instant t, with u usable devices,
 
     devices claimed at t  +  sum over bookings of max(0, c - devices that only its project claims at t)  <=  u
 
-and the same for the cores and the memory that go with the devices. Maintenance leaves room for nothing. Now,
-all claims count. When a later booking begins, only that counts which cannot be asked to leave: work that is
-not preemptible, unless its maximum runtime is over by then.
+and the same for the cores and the memory that go with the devices. Maintenance leaves room for nothing. For
+the present, all claims count. For the begin of a later booking, only work that cannot be evicted counts:
+non-preemptible work, unless its maximum runtime is over by then.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from pliant.sched.world.claims import KEPT, Claims
 from pliant.sched.world.nodes import Device, NodeState
 
 Slack = tuple[int, int, int, int]
-"""Devices, millicores, bytes and (of maintenance) tasks that are left; less than 0: so much is lacking."""
+"""Devices, millicores, bytes and (for maintenance) tasks that are left; below 0: so much is lacking."""
 
 
 class Kept(NamedTuple):
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
 
 
 class Books:
-    """The bookings of one cycle. Placeholders claim the devices that are kept, but for who may use them."""
+    """The bookings of one cycle. Placeholders claim what is kept, except while it is opened()."""
 
     def __init__(self, world: Claims, now: int, bookings: Iterable[Booking]) -> None:
         self._world = world
@@ -61,9 +61,9 @@ class Books:
 
     # ------------------------------------------------------------------ how much is left
     def slack(self, node: NodeState, at: int, lasting: bool = False) -> Slack:
-        """What is left of a node at an instant, now or later, once everybody has what it booked.
+        """What is left of a node at an instant, now or later, if each project has what it booked.
 
-        `lasting`: of now, too, only what stays counts.
+        `lasting`: for the present, too, only work that stays counts.
         """
         world, later = self._world, lasting or at > self._now
         users: dict[str, set[str]] = {}  # device -> projects
@@ -107,14 +107,14 @@ class Books:
         return left[0], left[1], left[2], 0
 
     def stays(self, task: Task, row: Workload, claim: Placement, at: int) -> bool:
-        """True if nothing may make it leave before that instant, and it does not say that it ends."""
+        """True if the task cannot be evicted and its maximum runtime is not over at that instant."""
         if row.preemptible:
             return False
         end = self.ends(task, row, claim)
         return end is None or end > at
 
     def ends(self, task: Task, row: Workload, claim: Placement) -> int | None:
-        """When (ms) what it claims is back at the latest, as it says; None if that is not known."""
+        """When (ms) its claim is free again at the latest, by its maximum runtime; None if not known."""
         if row.max_runtime is None:
             return None
         goes_on = task.carries is not None and set(claim.uuids) <= set(task.carries.uuids)
@@ -156,7 +156,7 @@ class Books:
             for it in self._of[claim.node]
             if it.booking.project == row.project and it.booking.covers(self._now, self._now)
         )
-        # Of an elastic task one device may be taken; it counts as the search takes more.
+        # The search takes an elastic task device by device, and asks again for each.
         taken = 1 if row.group(self._world.tasks[key].group).elastic else len(claim.shares)
         return self._used(self._world.nodes[claim.node], row.project) - taken < booked
 
@@ -180,7 +180,7 @@ class Books:
     # ------------------------------------------------------------------ placeholders
     @contextmanager
     def opened(self, project: str) -> Iterator[None]:
-        """What is kept for a project is free meanwhile."""
+        """Within this context what is kept for a project is free."""
         if project in self._open or project not in self._active:
             yield
             return
@@ -196,7 +196,7 @@ class Books:
             self._hold(project)
 
     def lift(self) -> None:
-        """Nothing is placed any more in this cycle."""
+        """Release all placeholders, at the end of the cycle."""
         for project in self._active:
             self._lift(project)
 
@@ -219,7 +219,7 @@ class Books:
                 self._world.claim(key, place)
 
     def _missing(self, node: NodeState, project: str) -> Placement | None:
-        """What a project does not use of what it booked on a node, as far as it is free."""
+        """The free part of a project's unused bookings on a node; for maintenance all that is free."""
         free = [device.whole() for device in node.devices.values() if device.free]
         rests: list[Share] = []
         gpus, cpu, memory = len(free), node.free_cpu, node.free_memory
@@ -254,11 +254,11 @@ class Books:
         return sorted(name for name in names if min(self.slack(self._world.nodes[name], self._now)) < 0)
 
     def active_on(self, name: str) -> list[Booking]:
-        """Those that have begun on a node."""
+        """The bookings that have begun on a node."""
         return [it.booking for it in self._of.get(name, ()) if it.booking.covers(self._now, self._now)]
 
     def blocking(self, row: Workload, name: str) -> Booking | None:
-        """What keeps a workload from the free part of a node: what has begun, else what begins first."""
+        """The booking that keeps a workload off a node's free part: one that has begun, else the first."""
         mine = [it.booking for it in self._of.get(name, ()) if it.booking.project != row.project]
         return next((it for it in mine if it.covers(self._now, self._now)), mine[0] if mine else None)
 
@@ -279,7 +279,7 @@ def _rest(device: Device) -> Share | None:
 
 
 def kept(booking: Booking, node: NodeState, count: int) -> Kept:
-    """So many devices of a node with their part of its cores and memory."""
+    """What a booking of `count` devices keeps: these devices with their part of cores and memory."""
     size = max(1, node.usable)
     return Kept(booking, count, node.row.cpu * count // size, node.row.memory * count // size)
 
@@ -289,9 +289,9 @@ def _worse(before: Slack, after: Slack) -> bool:
 
 
 def room(world: Claims, now: int, booking: Booking, name: str) -> int:
-    """Devices of a node that a new booking like this may have: so many that it is short at no time.
+    """The most devices of a node that a new booking may have without making the node short at any time.
 
-    Of maintenance, 1 if the node can be had at all, else 0.
+    For maintenance: 1 if the node is available, else 0.
     """
     node = world.nodes.get(name)
     others = overlapping(world, now, booking, name)
@@ -307,7 +307,7 @@ def room(world: Claims, now: int, booking: Booking, name: str) -> int:
 
 
 def overlapping(world: Claims, now: int, booking: Booking, name: str) -> list[Booking]:
-    """Other bookings of a node, some time of which is also this one's."""
+    """The bookings of a node in the world that overlap this one in time and have not ended."""
     return [
         it
         for it in sorted(world.bookings.values(), key=lambda it: (it.start, it.id))

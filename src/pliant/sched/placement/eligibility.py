@@ -27,9 +27,9 @@ def all_pools(world: World) -> list[str]:
 
 
 def choices(world: World, workload: Workload) -> list[str]:
-    """Pools to try, in order; just one where it already holds something. Its project must be known.
+    """Pools to try, in order; only the one where it already holds something. Its project must be known.
 
-    Independent runs may be in several.
+    Independent runs may be in several pools.
     """
     independent = workload.groups and all(group.at_once for group in workload.groups)
     for key in world.keys_of(workload.id) if not independent else ():
@@ -41,7 +41,7 @@ def choices(world: World, workload: Workload) -> list[str]:
 
 
 def types(world: World, workload: Workload) -> tuple[str, ...]:
-    """Allowed values of the node type label; none: any."""
+    """Allowed values of the node type label; empty: any."""
     project = world.projects[workload.project]
     interactive = workload.kind in (Kind.WORKSPACE, Kind.INFERENCE)
     allowed = project.interactive_node_types if interactive else project.training_node_types
@@ -92,11 +92,11 @@ def spared(world: World, key: TaskKey, request: Request, pool: str) -> frozenset
 
 
 Bars = tuple[tuple[str, frozenset[str]], ...]
-"""(label key, values that are taken by others): nodes that a task must not share."""
+"""(label key, its taken values): a task may not use nodes with these values or without the label."""
 
 
 def wheres_of(world: World, workload: Workload) -> tuple[Where, ...]:
-    """The distinct requests of its groups."""
+    """The distinct node demands of its groups."""
     asked = world.demands(workload.id)
     return tuple(dict.fromkeys(demand.where for demand in asked.values())) if asked else PLAIN.wheres
 
@@ -143,7 +143,7 @@ def bars(world: World, key: TaskKey) -> Bars:
 
 
 def taken(world: World, apart: Apart, wid: str, but: TaskKey | None = None) -> set[str]:
-    """Values of the label where such tasks of a workload are."""
+    """Values of the label on the nodes where such tasks of a workload are."""
     found = set()
     for other in world.keys_of(wid):
         claim = world.claim_of(other) if other != but else None
@@ -177,9 +177,9 @@ def allowed(node: NodeState, taken_by_others: Bars) -> bool:
 
 
 def crowded(world: World, chunk: Chunk, cls: NodeClass, empty: bool) -> tuple[str, int, int, int] | None:
-    """(key, tasks of the chunk, domains, those with room for one) where too few domains have room for one.
+    """(key, tasks to keep apart, domains, domains with room for one) if too few domains have room for one.
 
-    None if there are enough, as far as counting tells. `empty`: as if nobody else claimed anything.
+    None if there are enough, by counting alone. `empty`: as if nothing else were claimed.
     """
     asked: dict[Apart, list[TaskKey]] = {}
     for part in chunk.parts:
@@ -208,13 +208,13 @@ def crowded(world: World, chunk: Chunk, cls: NodeClass, empty: bool) -> tuple[st
 
 
 def _open_devices(node: NodeState, request: Request) -> int:
-    """Devices that may take a part of a request; not too few."""
+    """An upper bound of the devices that may take a part of a request."""
     return node.free + node.partly if request.shared else node.free
 
 
 # ---------------------------------------------------------------- why none suits
 def ruled_out(world: World, workload: Workload, cls: NodeClass) -> tuple[int, int, int, Taint | None] | None:
-    """(nodes of pool and types, those without the labels, those with such a taint, one of these taints).
+    """(nodes of pool and types, those without the labels, those kept away by a taint, one of these taints).
 
     None if some node is eligible for some of its tasks, or if there is no node at all.
     """
@@ -234,11 +234,11 @@ def ruled_out(world: World, workload: Workload, cls: NodeClass) -> tuple[int, in
 
 # ---------------------------------------------------------------- what is asked for
 def pending(world: World, first: bool = False, now: int | None = None) -> dict[str, dict[str, Resources]]:
-    """What wanting workloads still ask for: pool -> project -> amount; GPU memory on the smallest device.
+    """What wanting workloads still ask for: pool -> project -> amount; GPU memory as on the smallest device.
 
-    A workload counts in every pool that it may use (or only in the first), except where it could never fit,
-    so that nobody loses GPUs to it; with `now` (ms) also not while it is in back-off. The world must be
-    settled.
+    A workload counts in every pool that it may use (or only in the first), but not where it could never fit:
+    it takes no GPUs from others there. With `now` (ms) it does not count while it is in back-off. The world
+    must be settled.
     """
     found: dict[str, dict[str, Resources]] = {}
     for same in world.alike.values():
@@ -267,7 +267,7 @@ Equivalence = int
 
 
 class Destinations:
-    """Where workloads of a world may go, as long as nothing but claims changes."""
+    """Where the workloads of a world may go. Valid while only claims change."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world
@@ -277,7 +277,7 @@ class Destinations:
         self._nodes_by_equivalence: dict[Equivalence, NodeClass] = {}  # of those whose groups have no demands
         self._never: dict[Equivalence, bool] = {}
         self._numbers: dict[tuple[object, ...], Equivalence] = {}
-        # Workload -> what equivalence() has answered last.
+        # Workload -> the last answer of equivalence().
         self._latest: dict[str, tuple[Chunk, str, Equivalence]] = {}
 
     def equivalence(self, chunk: Chunk, pool: str) -> Equivalence:
@@ -286,7 +286,7 @@ class Destinations:
         known = self._latest.get(it.id)
         if known is not None and known[0] is chunk and known[1] == pool:
             return known[2]
-        # It tells who may fill in before something that is reserved or booked.
+        # The maximum runtime decides which jobs may run before a reservation or booking begins.
         fills = it.max_runtime if self.settings.reservation or self.world.guard is not None else None
         bound = chunk.parts[0].task if chunk.extends else None
         owner = (pool, it.project, it.kind, it.preemptible, it.semi_preemptible, it.node_type, fills)
@@ -319,7 +319,7 @@ class Destinations:
         return found
 
     def class_for(self, chunk: Chunk, pool: str) -> NodeClass:
-        """The same, found by equivalence where all that decides is part of it."""
+        """nodes_for() of a chunk, cached by its equivalence class if it has no demands."""
         if self.world.demands(chunk.workload.id):
             return self.nodes_for(chunk.workload, pool)
         equivalence = self.equivalence(chunk, pool)

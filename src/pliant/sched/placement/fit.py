@@ -23,14 +23,14 @@ def fits(node: NodeState, request: Request) -> bool:
 
 
 def has_devices(node: NodeState, request: Request) -> bool:
-    """True if the node has so many unclaimed devices, or so much of them."""
+    """True if the devices of a request, or the parts of devices, are unclaimed on the node."""
     if whole(request):
         return request.devices <= node.free
     return not request.devices or fraction.shared_devices(node, request) is not None
 
 
 def _has_cores(node: NodeState, request: Request) -> bool:
-    """True if, besides devices, the node has unclaimed what a task needs."""
+    """True if the cores, the memory and the task slot of a request are unclaimed on the node."""
     row = node.row
     if row.max_tasks is not None and node.claimants >= row.max_tasks:
         return False
@@ -51,7 +51,7 @@ def fits_now(node: NodeState, request: Request) -> bool:
 
 
 def _has_cores_now(node: NodeState, request: Request) -> bool:
-    """True if, besides devices, what a task needs is neither claimed nor carried."""
+    """True if the cores, the memory and the task slot of a request are neither claimed nor carried."""
     row = node.row
     if row.max_tasks is not None and len(node.tasks) >= row.max_tasks:
         return False
@@ -91,11 +91,11 @@ def find(
     taste: score.Taste = score.PLAIN,
     admits: Callable[[NodeState], bool] | None = None,
 ) -> NodeState | None:
-    """The best node with this much unclaimed; one where it can start now before one where it must wait."""
+    """The best node with this much unclaimed, or None; within a tier, one where it can start now is first."""
     if whole(request) and request.devices > cls.free:
         return None
     fits_there = _has_cores if whole(request) else fits  # only nodes with so many free devices are looked at
-    waits: bool | None = None  # it can start on no node now
+    waits: bool | None = None  # True: it can start on no node now
     for nodes in score.tiers(cls, request, pool, most, taste):
         later = None
         for node in nodes:
@@ -126,7 +126,7 @@ def choose(
         return None
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
     taste, admits = _taste(world, request, spared), _admits(world, key, request, pool)
-    if not world.shunned and world.demand(key) is None:  # nothing to choose by
+    if not world.shunned and world.demand(key) is None:  # neither labels nor taints matter
         for cls in classes:
             if (node := find(cls, request, pool, most, (), taste, admits)) is not None:
                 return node
@@ -142,7 +142,7 @@ def choose(
 def _admits(
     world: World, key: TaskKey, request: Request, pool: NodePool
 ) -> Callable[[NodeState], bool] | None:
-    """Whether what is booked lets the task take its place on a node; None: nothing is booked."""
+    """The check that bookings allow the task its place on a node; None if nothing is booked."""
     guard = world.guard
     return None if guard is None else lambda node: guard.admits(key, seat(node, request, pool))
 
@@ -166,13 +166,13 @@ def serial(world: World, chunk: Chunk) -> bool:
 def series_of(
     world: World, chunk: Chunk, cls: NodeClass, pool: NodePool, shape: tuple[object, ...]
 ) -> Series:
-    """For such chunks: see serial()."""
+    """The series of such chunks: see serial()."""
     request = chunk.parts[0].request
     return Series(world, cls, score.ask_for(cls, request, pool, _taste(world, request)), shape)
 
 
 def place_next(world: World, series: Series, chunk: Chunk, pool: NodePool) -> bool:
-    """Claim a place for the next one of a series; False, and nothing changed, without any."""
+    """Claim a place for the next chunk of a series; False, with nothing changed, if there is none."""
     if series.ready():
         series.take(chunk, chain_of(world, chunk, series.cls.pool))
         series.tell_node()
@@ -181,7 +181,7 @@ def place_next(world: World, series: Series, chunk: Chunk, pool: NodePool) -> bo
 
 
 def _seated(world: World, series: Series, best: NodeState, chunk: Chunk, pool: NodePool) -> bool:
-    """Claim a place where some of it may be carried by others, or shared with them."""
+    """Claim a place that others may still carry or share, on the best node if possible; False without any."""
     node: NodeState | None = best
     key, request = chunk.parts[0].task, chunk.parts[0].request
     if not (_has_cores(best, request) and _has_cores_now(best, request)):
@@ -203,7 +203,7 @@ def _seated(world: World, series: Series, best: NodeState, chunk: Chunk, pool: N
 
 
 def extended(node: NodeState, claim: Placement, request: Request) -> Placement | None:
-    """The claim with so many devices of its node more; None if they are not free."""
+    """The claim plus the requested devices of its node; None if they are not free."""
     devices = fraction.whole_devices(node, request.devices) if node.open else None
     if devices is None:
         return None
@@ -218,7 +218,7 @@ def extended(node: NodeState, claim: Placement, request: Request) -> Placement |
 
 
 def place_part(world: World, classes: Sequence[NodeClass], part: Part, pool: NodePool) -> bool:
-    """Claim a place for one task in the first class that has one; False, and nothing changed, without any."""
+    """Claim a place for one task in the first class that has one; False, with nothing changed, if none."""
     if part.extends:
         claim = world.claim_of(part.task)
         node = world.nodes.get(claim.node) if claim is not None else None
@@ -262,13 +262,13 @@ def starts_now(world: World, key: TaskKey) -> bool:
 
 
 def _undisputed(device: Device) -> bool:
-    """True if all that claim it could start at once."""
+    """True if all tasks that claim or carry the device fit on it together."""
     fits = device.held <= GPU and device.held_memory <= device.gpu.memory
     return fits and len(device.held_by) < 2 and not device.gpu.foreign
 
 
 def by_size(parts: Sequence[Part]) -> list[Part]:
-    """Large before small, otherwise in their own order: large ones have fewer places to go."""
+    """The largest first, because it has the fewest places; otherwise in their own order."""
     return sorted(
         parts, key=lambda part: (-part.request.devices * part.request.portion, -part.request.gpu_memory)
     )

@@ -9,7 +9,7 @@ from pliant.sched.world.nodes import Device, NodeState
 
 
 def whole_devices(node: NodeState, count: int) -> list[Device] | None:
-    """Free devices, those that nobody carries either first, then by index; None if there are too few."""
+    """`count` free devices: those that no task carries first, then by index; None if there are too few."""
     if node.free < count:
         return None
     found: list[Device] = []

@@ -1,4 +1,4 @@
-"""Which node is best: the order in which nodes of a class are tried. docs/reference/scheduling/packing.md
+"""The order in which the nodes of a class are tried, the best first. docs/reference/scheduling/packing.md
 
 Nodes that look alike form a row, sorted by the cores they have left. In a row this number determines
 both what a task would strand and what it would leave, so a row is searched by bisection.
@@ -27,11 +27,11 @@ Entry = tuple[int, str]
 
 
 class Taste(NamedTuple):
-    """The preferences, besides the request, between nodes."""
+    """The preferences between nodes besides the request."""
 
     rates: Rates = (0, 0)
-    spared: frozenset[str] = frozenset()  # node types that are kept for those who can use few
-    worth: Worth = ()  # of what is left of a device, for one who takes a share of it
+    spared: frozenset[str] = frozenset()  # node types that are kept for work that can use few types
+    worth: Worth = ()  # of what is left of a device; only for requests of a share
 
 
 PLAIN = Taste()
@@ -41,7 +41,7 @@ class Ask(NamedTuple):
     """All inputs of the order in which nodes are tried: equal asks have the same order."""
 
     devices: int
-    portion: int  # thousandths of a device, of the largest one for an ask for memory of it
+    portion: int  # thousandths of a device; for GPU memory, of the largest device
     whole: bool  # devices that it shares with no other
     cpu: int
     memory: int
@@ -81,7 +81,7 @@ def tiers(
 
 
 def _portion(cls: NodeClass, request: Request) -> int:
-    """Thousandths of a device that it takes; of memory, on the largest device: no node is excluded."""
+    """Thousandths of a device; for GPU memory, of the largest device, so that no node is excluded."""
     if request.gpu_memory:
         return min(GPU, device_share.portion_of(request.gpu_memory, cls.largest[1]))
     return request.portion
@@ -122,7 +122,7 @@ def rival(cls: NodeClass, first: NodeState, ask: Ask) -> Key | None:
 
 
 def key_after(node: NodeState, ask: Ask, count: int) -> Key | None:
-    """The key of a node once so many took what is asked for; None: it has too little room then.
+    """The key of a node after `count` more such tasks; None if it has too little room for another then.
 
     Only for whole devices, not spread.
     """
@@ -147,7 +147,7 @@ def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[Node
 
 
 def _first(cls: NodeClass, look: Look, ask: Ask, after: int = 0) -> Key | None:
-    """The first of _row() after so many, the most frequent question, without its loops where possible."""
+    """Entry number `after` of _row(), from 0: the most frequent question, without loops where possible."""
     if ask.devices > look.free and ask.devices > look.free + _joinable(look, ask.portion):
         return None
     entries, need = cls.looks[look], ask.memory if look.by_memory else ask.cpu
@@ -195,7 +195,7 @@ def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
 
 
 def _packed(kind: str, free: int, usable: int, ask: Ask) -> tuple[int, ...]:
-    """The same for whole devices that are not spread: of none something is left."""
+    """_rank() for whole devices that are not spread: no part of a device is left."""
     return kind in ask.taste.spared, 0, 0, free, usable
 
 
@@ -204,13 +204,13 @@ def _left(look: Look, ask: Ask) -> int:
     if not look.rests:
         return GPU
     if ask.device_spread:
-        return 0  # which device, says the node
+        return 0  # the node chooses the device
     at = bisect_left(look.rests, ask.portion)
     return look.rests[at] if at < len(look.rests) else GPU
 
 
 def _loss(left: int, ask: Ask) -> int:
-    """The value for other shares that a device with this much left loses through this one."""
+    """The worth for other shares that a device with this much left loses by this share."""
     worth = ask.taste.worth
     if not worth or ask.device_spread:
         return 0
@@ -220,10 +220,10 @@ def _loss(left: int, ask: Ask) -> int:
 def _runs(
     look: Look, entries: list[Entry], gpu: int, need: int, rates: Rates
 ) -> Iterator[tuple[int, int, int]]:
-    """(growth of what is stranded, in steps, and from where to where among the entries), the least first.
+    """(growth of the stranded amount in steps, begin and end among the entries), the least growth first.
 
-    GPUs are stranded where their node has fewer cores left than what is asked for with so many GPUs. A task
-    that asks for more than its GPUs' part of them adds less to that the more are left; another one adds more.
+    GPUs are stranded if their node has fewer cores left than tasks with so many GPUs ask for. The more cores
+    are left, the less a task adds to that if it asks for more cores per GPU than the rate, else the more.
     """
     low, high = bisect_left(entries, (need,)), len(entries)
     rate = rates[look.by_memory]

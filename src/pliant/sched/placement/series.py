@@ -1,4 +1,4 @@
-"""Equal tasks one after the other: what they have in common is calculated once, and told to a node once."""
+"""Places equal tasks one after the other: calculates what they have in common once, tells a node once."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ from pliant.sched.world.tally import Tally, plainly_charged
 class Series:
     """Places equal tasks one after the other: what is common to all of them is calculated once.
 
-    Of tasks to which all nodes of a class are alike but for the room on them: see fit.serial(). Where many
-    are placed in one step, take() after ready(), a node is told once of all that came to it: by tell_node(),
-    before anybody else looks at nodes.
+    It is for tasks whose place depends only on the room on the nodes of a class: see fit.serial(). Many are
+    placed in one step by ready() and take() for each. Then tell_node() tells the node once of all its new
+    tasks; call it before anything else reads nodes.
     """
 
     __slots__ = (
@@ -25,21 +25,21 @@ class Series:
     )  # fmt: skip
 
     def __init__(self, world: Claims, cls: NodeClass, ask: score.Ask, shape: tuple[object, ...]) -> None:
-        """`shape`: equal for all that fit the same nodes."""
+        """`shape`: equal for all series that fit the same nodes."""
         self.shape = shape
         self.cls = cls
         self._world = world
         self._ask = ask
         self.whole = ask.whole
-        self.best: NodeState | None = None  # it has room, but not ready(): see fit.place_next()
+        self.best: NodeState | None = None  # it has room, but ready() is False: see fit.place_next()
         self._node: NodeState | None = None  # where the last one went
         self._idle: list[Device] = []  # devices of it that are neither claimed nor carried, the last first
-        self._left = 0  # so many more go there before the other nodes are looked at
-        self._taken = 0  # so many went there of which it has not been told
+        self._left = 0  # how many more go there before other nodes are compared
+        self._taken = 0  # how many went there of which the node has not been told
         self._version = -1  # of the world after the last one
 
     def ready(self) -> bool:
-        """True if the best place for the next one is on idle devices, and take() would claim it."""
+        """True if the best place for the next task is on idle devices, so that take() can claim it."""
         if self._version != self._world.version:
             return self._begun()
         return self._left > 0 or self._begun()
@@ -64,7 +64,7 @@ class Series:
         return place
 
     def tell_node(self) -> None:
-        """Let the node know of all that came to it."""
+        """Tell the node of all tasks that went there since the last call."""
         if self._taken:
             ask, count = self._ask, self._taken
             assert self._node is not None
@@ -72,7 +72,7 @@ class Series:
             self._taken = 0
 
     def _begun(self) -> bool:
-        """Choose the best node, with so many of its idle devices as may be claimed one after the other."""
+        """Choose the best node and how many tasks go there; False if there is none or it has no idle room."""
         self.tell_node()
         ask = self._ask
         self.best = self._node = None
@@ -89,12 +89,12 @@ class Series:
         self._node, self._left = node, times if not ask.spread else 1
         self._idle = [it for it in node.devices.values() if it.idle]
         self._idle.reverse()
-        if self._left > 1 and any(ask.taste.rates):  # else it is better with fewer free devices than before
+        if self._left > 1 and any(ask.taste.rates):  # else each task makes it a better node
             self._left = self._while_best(node, times)
         return True
 
     def _while_best(self, node: NodeState, times: int) -> int:
-        """How many can follow one another there, up to so many, before another node is better."""
+        """How many tasks, at most `times`, go there before another node is better."""
         rival = score.rival(self.cls, node, self._ask)
         for count in range(1, times if rival is not None else 0):
             key = score.key_after(node, self._ask, count)
@@ -104,7 +104,7 @@ class Series:
 
 
 def _times(node: NodeState, ask: score.Ask) -> int:
-    """How often it has that neither claimed nor carried, each time gone for the next."""
+    """How many such tasks fit together into what is neither claimed nor carried on the node."""
     row, times = node.row, node.idle // ask.devices
     if row.max_tasks is not None:
         times = min(times, row.max_tasks - len(node.tasks))

@@ -1,4 +1,4 @@
-"""Staying: a task that lost its place in a cycle and finds it free again in that cycle keeps it."""
+"""Staying: a task that lost its place in a cycle keeps it if it is free again in that cycle."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from pliant.sched.world.state import World
 
 
 def given_back(world: World, claims: Iterable[tuple[TaskKey, Placement | None]]) -> bool:
-    """Let tasks claim these places again; False, and nothing changed, if one is no longer free for them."""
+    """Claim these places for the tasks again; False, with nothing changed, if one is no longer free."""
     mark = world.checkpoint()
     for key, claim in claims:
         if claim is None:

@@ -1,7 +1,7 @@
 """Domains: sets of nodes that are close to each other, in the order in which a workload tries them.
 
 Levels of a topology are node labels, the widest first. A domain is the set of nodes with equal values on a
-level and all above it. Its order and its room are counted in what nobody claims.
+level and all above it. Its order and its room count only what is unclaimed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def branch_within(branch: Level | TaskGroup) -> bool:
 
 
 def parts_of(world: World, branch: Level | TaskGroup, parts: Sequence[Part]) -> list[Part]:
-    """Those whose tasks belong to this part of the tree."""
+    """The parts whose tasks belong to this branch of the tree."""
     names = {group.name for group in groups_of(branch)}
     return [part for part in parts if world.tasks[part.task].group in names]
 
@@ -109,9 +109,9 @@ def amounts(parts: Sequence[Part], device_memory: int) -> Amounts:
 
 
 def holds(cls: NodeClass, parts: Sequence[Part], empty: bool = False) -> int:
-    """For how many of the parts a node set has room (`empty`: would have), as far as counting tells.
+    """How many of the parts fit into a node set (`empty`: into the empty set), by counting alone.
 
-    Equal requests are counted node by node. Of different ones it is all, if the sums fit, or none.
+    Equal requests are counted node by node. For different ones the answer is all if the sums fit, else 0.
     """
     requests = {part.request for part in parts}
     if len(requests) == 1:
@@ -133,7 +133,7 @@ def holds(cls: NodeClass, parts: Sequence[Part], empty: bool = False) -> int:
 
 
 def room_for(node: NodeState, request: Request, empty: bool) -> int:
-    """How many tasks of one request fit on a node; not too few, but maybe too many of a fraction."""
+    """An upper bound of the tasks of one request that fit on a node; it may be too high for fractions."""
     bounds = []
     if request.cpu:
         bounds.append((node.row.cpu if empty else node.free_cpu) // request.cpu)
@@ -152,7 +152,7 @@ def room_for(node: NodeState, request: Request, empty: bool) -> int:
 
 # ---------------------------------------------------------------- what a workload may use
 def topology_of(world: World, within: Within, pool: str) -> Topology | None:
-    """The topology that it names, or that of the pool; None if unknown."""
+    """The topology that the constraint names, else that of the pool; None if unknown."""
     row = world.pools.get(pool)
     return world.topologies.get(within.topology or (row.topology if row is not None else ""))
 
@@ -160,7 +160,7 @@ def topology_of(world: World, within: Within, pool: str) -> Topology | None:
 def fixed(
     world: World, levels: tuple[str, ...], branch: Level | TaskGroup, parts: Sequence[Part]
 ) -> Path | None:
-    """The domain, on the last of these levels, of the rest of a branch; None if nothing is placed."""
+    """The domain, on the last of these levels, of most other tasks of a branch; None if none is placed."""
     names = {group.name for group in groups_of(branch)}
     mine = {part.task for part in parts}
     found: dict[Path, int] = {}
@@ -216,7 +216,7 @@ def node_sets(
     asked = amounts(parts, cls.largest[1])
     inner = ordered(world, cls, levels[:deepest], asked) if deepest else []
     for depth in range(deepest, highest - 1, -1):
-        # In the order of the deepest level, the wider domains are in that of the tree as well.
+        # A wider domain may have nodes without the deeper labels: these levels are ordered by themselves.
         tried = dict.fromkeys(path[:depth] for path in inner) if depth else {(): None}
         if depth and depth < deepest:
             tried = dict.fromkeys(ordered(world, cls, levels[:depth], asked))
@@ -245,9 +245,9 @@ def _never(world: World, branch: Level | TaskGroup, cls: NodeClass, parts: Seque
 
 
 def tightest(world: World, chunk: Chunk, cls: NodeClass) -> tuple[str, int, str, int, int] | None:
-    """(level, tasks, its best domain, for how many of them that has room, domains) where one domain must do.
+    """(level, tasks, the best domain, tasks that fit there, domains) of a part that must be in one domain.
 
-    Of the first part of the tree for which no domain has room, else of the first that must lie in one.
+    It is the first part of the tree for which no domain has room, else the first such part; or None.
     """
     if not constrained(chunk.workload):
         return None

@@ -18,11 +18,11 @@ from pliant.sched.world.nodes import NodeState
 Rank = tuple[int, int, int, str]  # smaller is lost first: see PriceCache.rank()
 
 UnitRank = tuple[int, int, int, int, int, str]
-"""The same with what is lost (bonus before core) and the place of a surplus task in its group."""
+"""A Rank with the step that is lost (bonus before core) and the place of a surplus task in its group."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]
-"""(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. Where cores are only
-moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
+"""(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. A policy that only
+moves cores counts them as lost; for other policies a moved core costs its milli-GPUs alone."""
 
 Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a node; None if impossible
 
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
     gpu: int  # milli-GPUs lost
     cause: Cause
     priority: int  # of the group, or of the core
-    again: Part | None = None  # it is placed again elsewhere: a move
+    again: Part | None = None  # what is placed again elsewhere; set for a move
 
     @property
     def lost(self) -> Resources:
@@ -48,7 +48,7 @@ class Unit(NamedTuple):
         return Resources(self.gpu, sum(claim.cpu for claim in gone), sum(claim.memory for claim in gone))
 
 
-FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
+FEW = 16  # with more units, the search looks for no lighter set and does not retry without each single unit
 
 Outcome = tuple[list[Unit], dict[TaskKey, Placement | None]]  # see Attempt.since()
 
@@ -58,7 +58,7 @@ class SearchMode:
     """How one attempt searches."""
 
     waited: bool = False  # as if the minimum run time of all workloads were over
-    unbounded: bool = False  # as if no budget of disruptions bounded it
+    unbounded: bool = False  # ignores the disruption budgets
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
     keeps: str = ""  # a workload whose core is left alone
@@ -73,13 +73,13 @@ class NodePrices:
         self._latest: dict[str, Cost | None] = {}
 
     def put(self, name: str, price: Cost | None) -> None:
-        """None: it cannot be cleared."""
+        """Set the price of a node; None: the node cannot be cleared."""
         self._latest[name] = price
         if price is not None:
             heappush(self._heap, (price, name))
 
     def cheapest(self) -> Iterator[tuple[Cost, str]]:
-        """Remove one node after the other, the cheapest first."""
+        """Yield and remove the nodes, the cheapest first."""
         while self._heap:
             price, name = heappop(self._heap)
             if self._latest[name] == price:
@@ -87,20 +87,20 @@ class NodePrices:
                 yield price, name
 
 
-Heaps = dict[tuple[Request, Spec], NodePrices]  # keyed by the request to a node and by the class of nodes
+Heaps = dict[tuple[Request, Spec], NodePrices]  # by request and by class of nodes
 
 
 @dataclass(slots=True)
 class Obstacles:
-    """What the attempts of one search came upon, and what the search concludes where it takes nothing."""
+    """The obstacles that the attempts of a search met, and what the search concludes if it takes nothing."""
 
-    spared: dict[str, int] = field(default_factory=dict)  # workload -> until when (ms) it is left alone
+    spared: dict[str, int] = field(default_factory=dict)  # workload -> when (ms) its protection ends
     denied: set[str] = field(default_factory=set)  # projects whose budget allows less than was wanted
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
-    # The workload that is waited for, until when (ms), and the object whose setting says so.
+    # (the victim to wait for, when (ms) its protection ends, the setting that protects it)
     protected: tuple[str, int, Guarantee] | None = None
     withheld: str = ""  # the project whose budget blocks the chunk
-    wake: int | None = None  # when (ms) the answer may be another
+    wake: int | None = None  # when (ms) the answer may change
 
 
 @dataclass(slots=True)
@@ -111,8 +111,8 @@ class Attempt:
     mode: SearchMode
     met: Obstacles
     units: list[Unit] = field(default_factory=list)
-    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
-    claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # once something else is tried
+    homeless: set[str] = field(default_factory=set)  # workloads to be moved that have no other place
+    claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # to replay it, once it is undone
     heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
 
     def take(self, unit: Unit) -> None:
@@ -131,17 +131,17 @@ class Attempt:
         del self.units[mark[1] :]
 
     def since(self, mark: tuple[int, int]) -> Outcome:
-        """What was taken since the mark, and what all tasks touched since then claim now."""
+        """The units taken since the mark, and the present claims of all tasks touched since then."""
         return self.units[mark[1] :], self.world.since(mark[0])
 
     def show(self, mark: tuple[int, int], outcome: Outcome) -> None:
-        """Let just this be what has happened since the mark."""
+        """Replace everything since the mark by this outcome."""
         self.undo(mark)
         self.units += outcome[0]
         self.world.replay(outcome[1])
 
     def cheapest(self, ways: Iterable[Callable[[], bool]], price: Callable[..., Cost]) -> Cost | None:
-        """Go the cheapest of several ways: its price; None, and nothing taken, if none leads there."""
+        """Apply the cheapest of several ways and return its price; None, with nothing taken, if all fail."""
         mark, found, leads = self.checkpoint(), list[tuple[Cost, Outcome]](), False
         for way in ways:
             self.undo(mark)

@@ -1,4 +1,4 @@
-"""Churn: how often the work of a project may be disrupted for other projects, and how often it was."""
+"""Churn: how often the work of a project may be disrupted for other work, and how often it was."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from pliant.sched.world.chunks import Step
 from pliant.sched.world.state import World
 
 TAKING = ("consolidate", "reclaim", "preempt")
-"""Actions that disrupt work for other projects. Returned bonus GPUs and background work do not count."""
+"""Actions that disrupt work for other work. Returned bonus GPUs and background work do not count."""
 
 
 class Churn:
@@ -27,7 +27,7 @@ class Churn:
         self._counts: dict[str, int] = {}  # decisions of this cycle by project
 
     def left(self, project: str) -> int:
-        """Decisions that may still be made against each project; only projects with a bound."""
+        """How many disruptive decisions may still be made against a project. Only valid if `bounded`."""
         return self.budget - len(self._past(project)) - self._counts.get(project, 0)
 
     def allows(self, victim: Workload, taken: Iterable[Unit]) -> bool:
@@ -40,7 +40,7 @@ class Churn:
         return free or len(counted) < self.left(victim.project)
 
     def until(self, project: str) -> int:
-        """When (ms) the oldest counted decision leaves the window; its end if none is allowed."""
+        """When (ms) the oldest counted decision leaves the window; one window from now if none is counted."""
         return min(self._past(project), default=self._now) + self.window
 
     def _past(self, project: str) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class Churn:
             self._counts[project] = self._counts.get(project, 0) + 1
 
     def rows(self, decisions: Iterable[Decision]) -> tuple[Disruptions, ...]:
-        """The decisions to store: these and the earlier ones that still count."""
+        """The rows to store: for each disrupted project, the earlier decisions that still count and these."""
         counts: dict[str, int] = {}
         for decision in decisions if self.bounded else ():
             if project := self._disturbed(decision):

@@ -1,8 +1,8 @@
-"""The order of eviction: in which all portions would be lost, with queues compared after each loss.
+"""The eviction order: the order in which all portions would be lost. Queues are compared after each loss.
 
-It is the reverse of the scheduling order: on each level the last queue, in a project the lowest priority,
-then portions above cores, then the youngest. Portions that are already lost do not count when two queues
-are compared.
+It is the reverse of the scheduling order: on each level the last queue loses first; in a project the lowest
+priority, then portions above cores, then the youngest. The comparison does not count the portions that the
+next project to lose has already lost.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import least
 
 Turn = tuple[int, int, int, int, str]
-"""Of a portion inside its project: priority, minus its step, age, its place in its group, workload."""
+"""(priority, -step, -serial, place in its group, workload): the smallest of a project is lost first."""
 
 Loss = tuple[Turn, Resources]
 """One portion that its workload could lose."""
@@ -46,12 +46,12 @@ class EvictionOrder:
             self._places[project].append((turn, at))
 
     def place(self, project: str, turn: Turn) -> int:
-        """When such a portion is lost: a smaller number goes first."""
+        """The place of such a portion in the order: smaller is lost first; 0 if the project loses nothing."""
         places = self._places.get(project)
         return places[min(bisect_left(places, (turn, 0)), len(places) - 1)][1] if places else 0
 
     def _last(self, projects: Iterable[str], level: int) -> str:
-        """Which of these loses next; the queues above them are the same down to this level of the tree."""
+        """The project of these that loses next; all of them have the same queues above this level."""
         below: dict[str, list[str]] = {}
         for project in projects:
             below.setdefault(self._world.path(project)[-level], []).append(project)
@@ -59,7 +59,7 @@ class EvictionOrder:
         return last[max(last, key=lambda queue: self._key(queue, last[queue]))]
 
     def _key(self, queue: str, project: str) -> QueueOrder:
-        """Shares are compared without what was taken and what this project of the queue loses next."""
+        """The place of a queue without what this project of it has lost and loses next."""
         standing, tally = self._standing[queue], self._world.tally(queue, self._pool)
         measure = Measure(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])

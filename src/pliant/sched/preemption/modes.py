@@ -1,4 +1,4 @@
-"""The attempts of a victim search in their order: each knows the obstacles that earlier ones came upon."""
+"""Makes the attempts of a victim search in their order; all of them record their obstacles in one object."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
 
-Simulated = Callable[[Attempt], bool]  # makes an attempt: true if it is found, else the world is as it was
+Simulated = Callable[[Attempt], bool]  # True if the attempt is found; else the world is restored
 
 
 class Modes:
@@ -20,13 +20,13 @@ class Modes:
         self._world = policy.world
         self._prices = prices
         self._simulated = simulated
-        self._each = len(policy.nodes.nodes) * len(policy.chunk.parts)  # refinements of one more attempt
+        self._each = len(policy.nodes.nodes) * len(policy.chunk.parts)  # refinements that an attempt costs
         self._mark = self._world.checkpoint()
-        self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
+        self._shown: Attempt | None = None  # the attempt applied to the world; None: it is as before
         self.met = Obstacles()
 
     def answer(self) -> Attempt | None:
-        """The best attempt that was found, shown by the world; None: nothing is taken."""
+        """The best attempt found, applied to the world; None: nothing is taken."""
         met, policy, churn = self.met, self._policy, self._policy.grounds.churn
         best = self._best(SearchMode())
         ideal = self._best(SearchMode(waited=True)) if met.spared else None
@@ -53,7 +53,7 @@ class Modes:
         return self._lightest(found) if found is not None else None
 
     def _waits(self, taken: Attempt | None, ideal: Attempt) -> bool:
-        """True if waiting for the end of others' minimum run time would save GPUs."""
+        """True if waiting until minimum run times are over costs fewer cores or GPUs, or is the only way."""
         met = self.met
         if taken is not None and self._prices.of(taken.units)[:2] <= self._prices.of(ideal.units)[:2]:
             return False
@@ -61,7 +61,7 @@ class Modes:
         if waited_for:
             last = max(waited_for, key=lambda wid: (met.spared[wid], wid))
             met.protected = last, met.spared[last], self._policy.guarantee(self._world.workloads[last])
-            met.wake = min(met.spared.values())  # another, equally good one may be free to go earlier
+            met.wake = min(met.spared.values())  # an equally good victim may be unprotected earlier
         return bool(waited_for)
 
     # ------------------------------------------------------------------ simulate
@@ -73,7 +73,7 @@ class Modes:
         return self._shown
 
     def _back(self) -> None:
-        """Restore the world; what it shows can be repeated."""
+        """Restore the world; the attempt keeps its claims, so that it can be replayed."""
         if self._shown is not None:
             self._shown.claims = self._world.since(self._mark)
             self._world.undo(self._mark)
@@ -81,7 +81,7 @@ class Modes:
 
     # ------------------------------------------------------------------ which modes
     def _variants(self, mode: SearchMode) -> Iterator[SearchMode]:
-        """In the default order, then by the policy's own bound, then beginning with each other workload."""
+        """The mode itself, then with the policy's own bound first, then with each other workload first."""
         yield mode
         if self._policy.lacking() is not None:
             yield replace(mode, own_bound=True)
@@ -91,7 +91,7 @@ class Modes:
             yield replace(mode, first=wid)
 
     def _lightest(self, best: Attempt) -> Attempt:
-        """This one, or a lighter one while the budget lasts."""
+        """The attempt itself, or the lightest one found while the budget of refinements lasts."""
         policy, few = self._policy, 0 < len(best.units) <= FEW
         least = len(best.units) == 1 and best.units[0].gpu <= policy.adding.gpu  # no more than is requested
         worth = few and not least and not policy.moves and policy.grounds.places.settings.refine
@@ -110,7 +110,7 @@ class Modes:
         return best
 
     def _lighter(self, best: Attempt, others: dict[str, int]) -> Iterator[SearchMode]:
-        """Without the core of one of its victims, then beginning with a workload that may suffice alone."""
+        """Modes that keep the core of one victim; then modes that begin with one that may suffice alone."""
         base = replace(best.mode, first="", keeps="")
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
@@ -123,8 +123,8 @@ class Modes:
     def _others(self) -> dict[str, int]:
         """Other workloads and the milli-GPUs that they hold, the largest first.
 
-        Where the first victim decides which may follow there are none while another project holds GPUs that
-        are lost before any core, bonus or those of this cycle: with them it only seems to be above its due.
+        Empty for a policy with `in_turn` while another project holds bonus or GPUs given in this cycle: these
+        are lost before any core, and with them the project only seems to be above its due.
         """
         world, own = self._world, self._policy.chunk.workload
         loose = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}

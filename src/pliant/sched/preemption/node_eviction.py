@@ -30,10 +30,10 @@ class NodeEviction:
         self._attempt = attempt
 
     def clear(self, node: NodeState, request: Request) -> Cost | None:
-        """Take what a request needs on a node: what it costs; None, and nothing taken, if that is impossible.
+        """Take units until a request fits on a node. The cost; None, with nothing taken, if impossible.
 
-        Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
-        devices freed for the price first.
+        If victims hold several devices, two greedy ways are compared: the cheapest device first, and the most
+        devices freed per price first.
         """
         if request.devices > 1 and self._simple(node, request) is None and self._entangled(node):
             ways = [partial(self._cleared, node, request, broad) for broad in (False, True)]
@@ -46,7 +46,7 @@ class NodeEviction:
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
         """What clear() would cost now; None if impossible.
 
-        If each victim uses one device nothing is tried, and the true cost may be higher.
+        If devices can be freed one by one, it adds up the cheapest ones; the true cost may be higher.
         """
         simple, lacks = self._simple(node, request), not fit.has_devices(node, request)
         apart = simple is not None or not self._entangled(node) if whole(request) else request.devices == 1
@@ -86,9 +86,9 @@ class NodeEviction:
     def _by_device(
         self, node: NodeState, request: Request, broad: bool, simple: list[Priced] | None
     ) -> Iterator[tuple[Cost, Sequence[Unit]]]:
-        """What frees one device after the other and its price, the cheapest first, as it is when asked for.
+        """Yields (price, units that free a device), the cheapest first; the units are current when yielded.
 
-        `simple`: the answer of _simple(). `broad`: the first of them alone, by its price per freed device.
+        `simple`: the answer of _simple(). `broad`: only the first one, by its price per freed device.
         """
         attempt, known = self._attempt, len(self._attempt.units)
         for price, _, unit in simple or ():
@@ -106,18 +106,18 @@ class NodeEviction:
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
                 found.append((price, device.gpu.index, device, share, units))
         for price, _, device, share, units in sorted(found, key=itemgetter(0, 1))[: 1 if broad else None]:
-            # What is taken meanwhile may free other devices, too.
+            # The units taken meanwhile may have freed a part of this device.
             yield price, units if len(attempt.units) == known else self._freeing(device, share)
 
     def _least(self, node: NodeState) -> list[Unit]:
-        """The cheapest unit that frees cores and memory of a node; none if there is none."""
+        """The cheapest unit that frees cores or memory of a node, in a list; [] if there is none."""
         claims = sorted(self._world.claims_on(node), key=itemgetter(0))
         units = [self._policy.unit(self._attempt, key, None) for key, it in claims if it.cpu or it.memory]
         return sorted(filter(None, units), key=lambda unit: self._prices.of((unit,)))[:1]
 
-    # ------------------------------------------------------------------ a victim of its own on each device
+    # ------------------------------------------------------------------ one victim on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
-        """The unit that frees each device of a node that one rigid workload uses; the cheapest first."""
+        """_only() of all claimed devices of a node, the cheapest first; None if one of them has none."""
         policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
         if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
             return None
@@ -130,7 +130,7 @@ class NodeEviction:
         return found
 
     def _only(self, device: Device) -> Priced | None:
-        """The only claimant of a device if it is a rigid workload without another device; else None."""
+        """The only claimant of a device, if it is rigid, unprotected and has no other device; else None."""
         known = self._prices.alone.get(device)
         if known is not None and known[0] == device.stamp:
             return known[1]
@@ -157,10 +157,10 @@ class NodeEviction:
         return freed
 
     def _freeing(self, device: Device, share: Share) -> list[Unit]:
-        """The cheapest units found that free a share of one device; none if impossible. Nothing is taken yet.
+        """The cheapest units found that free a share of one device; [] if impossible. Nothing is taken yet.
 
-        Of several claimants each alone is tried, then all in their order, then the largest first: of these
-        every unit is left out that is not needed.
+        With several claimants it tries each alone, then all by rank, then all with the largest first. Units
+        that are not needed are left out.
         """
         claim_of, prices, uuid = self._world.claim_of, self._prices, device.gpu.uuid
         claims = [(key, claim) for key in device.tasks if (claim := claim_of(key)) is not None]
@@ -175,14 +175,14 @@ class NodeEviction:
         return min(filter(None, ways), key=prices.of, default=[])
 
     def _needed(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
-        """Units that make room if taken in this order, each of them needed; none if there is not enough."""
+        """_in_turn() without the units that are not needed; [] if all together do not suffice."""
         units = self._in_turn(device, share, claimants)
         for unit in sorted(units, key=lambda unit: self._prices.of([unit]), reverse=True):
             units = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit]) or units
         return units
 
     def _in_turn(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit]:
-        """The units that make room if taken in this order; none if there is not enough."""
+        """The units that make room when taken in this order; [] if they do not suffice."""
         attempt, mark = self._attempt, self._attempt.checkpoint()
         for key in claimants:
             unit = self._policy.unit(attempt, key, device.gpu.uuid) if not device.room(share) else None

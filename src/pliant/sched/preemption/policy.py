@@ -1,4 +1,4 @@
-"""A policy says what may be taken for one chunk, if an outcome is valid, and why victims lose something."""
+"""A policy decides what may be taken for one chunk, whether an outcome is valid, and why victims lose."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,16 +23,16 @@ from pliant.sched.world.subgroups import surplus, tree
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What policies and searches use in a cycle: fair shares, eligible nodes, and how much may be done."""
+    """What policies and searches use in a cycle: eligible nodes, fair shares, and the budgets."""
 
     places: Destinations
     shares: Entitlement
     churn: Churn
     now: int  # ms
     effort: Effort
-    # Workload -> what its tasks claimed when it was last asked for, and all of that: see Policy.everything().
+    # Workload -> (the claims of its tasks, the unit of all of them): the cache of Policy.everything().
     wholes: dict[str, tuple[tuple[Placement | None, ...], Unit]] = field(default_factory=dict)
-    # By action, project and pool of the chunk, then by project of the victim: see Policy.safe().
+    # (action, project and pool of the chunk) -> project of the victim -> ms: the cache of Policy.safe().
     least: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
 
 
@@ -56,13 +56,13 @@ class Policy:
         self.relocates = self.resettles and grounds.places.settings.consolidation_victims != 0
         self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
-    # ------------------------------------------------------------------ what a policy says
+    # ------------------------------------------------------------------ what a policy decides
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         """True if this portion may be taken now, after the ones already taken. Bonus always may."""
         raise NotImplementedError
 
     def gives(self, project: str) -> bool:
-        """False once it may keep all but bonus and background work."""
+        """False if the project may keep everything but bonus and background work."""
         return True
 
     def within_reach(self) -> bool:
@@ -70,32 +70,32 @@ class Policy:
         return True
 
     def priced(self, node: NodeState, request: Request, estimate: Estimate) -> Cost | None:
-        """What room for that on a node costs, or a bound of it; None if none can be made."""
+        """The cost of making room for a request on a node, or a lower bound of it; None if impossible."""
         return estimate(node, request)
 
     def holds(self) -> bool:
-        """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
+        """True if the whole outcome, with the chunk placed and the victims gone, keeps the rules."""
         return True
 
     def lasts(self, units: Iterable[Unit]) -> bool:
-        """True if nothing that was taken is reclaimed at once."""
+        """True if no project would take these units back in the next cycle."""
         return True
 
     def lacking(self) -> Refusal | None:
-        """The bound that the chunk would break unless its queue gives this much; None if there is none."""
+        """The policy's own bound that the chunk would break unless its queue gives up something; or None."""
         return None
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        """Why a victim that is no background work loses so many milli-GPUs, of portions of this priority."""
+        """Why a victim (no background work) loses `gpu` milli-GPUs of portions with at most this priority."""
         return self.shrunk(gpu)
 
     def guarantee(self, victim: Workload) -> Guarantee:
-        """For how long a victim is safe after its start, and whose setting says so."""
+        """How long a victim is protected after its start, and by whose setting."""
         return of_pool(self.world, self.pool)
 
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """may(), without what the attempt leaves alone. Bonus and background work may always be taken."""
+        """may() and exposed(), unless the attempt spares it. Always True for bonus and background work."""
         if victim.background or step is Step.BONUS:
             return True
         if step is Step.CORE and (victim.id == attempt.mode.keeps or victim.id in attempt.homeless):
@@ -103,7 +103,7 @@ class Policy:
         return self.may(attempt, victim, step, priority) and self.exposed(attempt, victim, step)
 
     def exposed(self, attempt: Attempt, victim: Workload, step: Step) -> bool:
-        """False while a budget or, of a core, its minimum run time keeps it safe: the attempt notes which."""
+        """False while a budget or (for a core) the minimum run time protects it; the attempt notes which."""
         churn = self.grounds.churn
         if churn.bounded and not attempt.mode.unbounded and not churn.allows(victim, attempt.units):
             attempt.met.denied.add(victim.project)  # it keeps all but bonus
@@ -116,14 +116,14 @@ class Policy:
         return attempt.mode.waited
 
     def safe(self, victim: Workload) -> int:
-        """How long (ms) it is safe after its start; 0: not at all."""
+        """How long (ms) a victim is protected after its start; 0: not at all."""
         least = self._least.get(victim.project)
         if least is None:
             least = self._least[victim.project] = self.guarantee(victim).runtime
         return least
 
     def shrunk(self, gpu: int, background: bool = False) -> Reason:
-        """Why bonus or background work goes: it is needed."""
+        """The reason for taking bonus or background work: the chunk needs it."""
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
         return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
 
@@ -149,7 +149,7 @@ class Policy:
     def _portions(
         self, victim: Workload, claim: Placement, cause: Cause
     ) -> Iterator[tuple[Step, tuple[Change, ...]]]:
-        """What it has above its core there: a device, a task, or a part of its tree."""
+        """What a victim has above its core at `cause`: a device, a task, or a part of its tree."""
         (key, uuid), have = cause, self.world.have(victim.id)
         group = victim.group(self.world.tasks[key].group)
         held, asked = len(claim.shares), group.request.devices
@@ -168,7 +168,7 @@ class Policy:
                 yield Step.WANTED, changes
 
     def _core(self, attempt: Attempt, victim: Workload, claim: Placement, cause: Cause) -> Unit | None:
-        """All it has; or, where it is moved or may only be moved aside, this task, which is placed again."""
+        """All that a victim has; or, if its core is moved, this task, to be placed again; or None."""
         whole = self.everything(victim, claim, cause)
         may = self.takes(attempt, victim, Step.CORE, whole.priority)
         if may and (victim.background or not self.moves):
@@ -186,7 +186,7 @@ class Policy:
         return whole._replace(changes=((row.key, claim, None),), gpu=claim.gpu, again=again)
 
     def everything(self, victim: Workload, claim: Placement, cause: Cause) -> Unit:
-        """All it has. With its core it loses its portions: their highest priority counts."""
+        """The unit of all that a victim has; the highest priority of its core and its portions counts."""
         if rigid(victim):  # the most frequent case
             own = priority_of(victim, victim.groups[0])
             return Unit(victim.id, Step.CORE, ((cause[0], claim, None),), claim.gpu, cause, own)
@@ -208,10 +208,10 @@ class Policy:
 
     # ------------------------------------------------------------------ decisions
     def decisions(self, attempt: Attempt) -> Iterator[Decision]:
-        """One decision for each workload that has not all that it claimed before.
+        """One decision for each workload that no longer has all that it claimed before.
 
-        They are in the order in which workloads lost their last unit: each is justified once those before
-        it are gone.
+        They are in the order in which the workloads lost their last unit: each is justified after those
+        before it.
         """
         world, winner = self.world, self.chunk.workload.id
         for wid, mine in attempt.losses().items():

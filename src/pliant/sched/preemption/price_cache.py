@@ -1,7 +1,7 @@
 """Prices of victims and of clearing nodes, calculated once for many searches.
 
-The rule of the cache: its values are valid while the projects that lose keep their order. Prices of nodes are
-valid besides where nothing has changed since the mark; the others are calculated again.
+Its values are valid while the order of the projects that lose is the same. The price of a node is valid only
+if the node has not changed since the mark; the others are calculated again.
 """
 
 from collections.abc import Collection
@@ -15,13 +15,13 @@ from pliant.sched.world.nodes import Device
 from pliant.sched.world.state import World
 
 WALKED = 200
-"""Up to so many holders the order is recalculated after each loss; above it queues keep their first order."""
+"""Up to this many holders the order is recalculated after each loss; above, queues keep their first order."""
 
 Priced = tuple[Cost, int, Unit]  # the cost of freeing a device, its index, and the one unit to take
 
 
 class PriceCache:
-    """Of the chunks of one project and pool that one policy treats alike."""
+    """The prices for the chunks of one project and pool that one policy treats alike."""
 
     def __init__(self, shares: Entitlement, world: World, pool: str, *, youngest: bool, moves: bool) -> None:
         self._world = world
@@ -35,7 +35,7 @@ class PriceCache:
         self.alone: dict[Device, tuple[int, Priced]] = {}  # device -> stamp, answer of _only()
         self.simple: dict[str, tuple[int, list[Priced] | None]] = {}  # node -> stamp, answer of _simple()
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
-        self.mark = 0  # of the journal when the heaps were valid
+        self.mark = 0  # the mark of the journal at which the heaps were valid
         self._turns = self._turns_now()
 
     def still_holds(self) -> bool:
@@ -43,7 +43,7 @@ class PriceCache:
         return self._order is None and self._turns_now() == self._turns
 
     def _turns_now(self) -> dict[str, int]:
-        """Where projects stand among those that lose: by level, by rank and excess over their fair share."""
+        """Project -> its place among those that lose: by rank and excess over its due, from the root down."""
         world, standing, found = self._world, self._shares.standing(self._pool), dict[str, list[int]]()
         for project in [it for it, holders in world.holders.items() if holders and it in world.projects]:
             turn = found[project] = []
@@ -54,7 +54,7 @@ class PriceCache:
         return {project: order.index(turn) for project, turn in found.items()}
 
     def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
-        """The prices of the previous search, with those of changed nodes calculated again; only once."""
+        """The prices of the previous search, recalculated for changed nodes; {} at the second call."""
         heaps, self.heaps = self.heaps, {}
         for name in self._world.nodes_since(self.mark) if heaps else ():
             for (request, spec), heap in heaps.items():
@@ -68,7 +68,7 @@ class PriceCache:
         return self._turns.get(project, 0) if self._order is None else self._order.place(project, turn)
 
     def rank(self, wid: str) -> Rank:
-        """The victim that goes first when nothing else decides.
+        """The sort key of a victim when nothing else decides: smaller is lost first.
 
         On each level the queue of the lowest rank, then the one most above its fair share; then the lowest
         priority, then the youngest.
@@ -76,7 +76,7 @@ class PriceCache:
         return (self._ranks.get(wid) or self._ranked(wid))[0]
 
     def _ranked(self, wid: str) -> tuple[Rank, bool, bool]:
-        """The same, if taking all it has costs nothing (new in this cycle, or first to go), if background."""
+        """(rank(), True if taking all it has costs nothing, True if it is background work)."""
         row = self._world.workloads[wid]
         priority, age = core_priority(row), -row.serial
         queue = self._queue(row.project, (priority, -Step.CORE, age, 0, wid))
@@ -101,7 +101,7 @@ class PriceCache:
                 tail = self._tail(unit)
                 queue = self._queue(workloads[wid].project, (unit.priority, -unit.step, age, tail, wid))
             ranks.append((queue, unit.priority, -unit.step, age, tail, wid))
-            if not background:  # that is the first to go
+            if not background:  # background work goes first
                 gpu += unit.gpu
                 if unit.step is Step.CORE and (self._moves or unit.again is None):
                     cores.append(wid)

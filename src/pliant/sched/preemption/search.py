@@ -24,8 +24,8 @@ from pliant.sched.world.subgroups import Level, constrained, tree
 
 
 def search(policy: Policy, prices: PriceCache) -> tuple[Attempt | None, Obstacles]:
-    """Place one chunk by taking from other workloads: the valid attempt, applied to the world, and what the
-    attempts came upon. If none is valid, the world is unchanged.
+    """Place one chunk by taking from other workloads: the valid attempt, applied to the world, and the
+    obstacles that the attempts met. If none is valid, the world is unchanged.
     """
     modes = Modes(policy, prices, lambda attempt: Simulation(policy, prices, attempt).found())
     return modes.answer(), modes.met
@@ -44,11 +44,11 @@ class Simulation:
         self._mark = attempt.checkpoint()
         self._eviction = NodeEviction(policy, prices, attempt)
         self._moves = policy.moves or attempt.mode.relocates
-        self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
+        self._puts_off = False  # True: moved workloads are placed again after the whole chunk
         self._judged = False  # the outcome is known to be valid
 
     def found(self) -> bool:
-        """Simulate the attempt: it is valid and shown by the world, or the world is as it was."""
+        """Simulate the attempt. True if it is valid and applied to the world; else the world is restored."""
         if self._relieved() and self._served():
             self._leave_out()
             if self._judged or self._holds():
@@ -68,7 +68,7 @@ class Simulation:
     def _relieved(self) -> bool:
         """Take what the attempt begins with, then from queues until the chunk exceeds none of their limits.
 
-        What a workload can lose is calculated once, and again only after it or its queue lost something.
+        What a workload can lose is calculated again only after it, or what its project may lose, has changed.
         """
         policy, world, attempt, mode = self._policy, self._world, self._attempt, self._attempt.mode
         bounded = policy.grounds.churn.bounded  # then any unit may bring a project to its budget
@@ -77,7 +77,7 @@ class Simulation:
             if unit is None or not self._effort.spend(1):
                 return False
             attempt.take(unit)
-        known: dict[str, tuple[object, Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
+        known: dict[str, tuple[object, Unit | None, Cost]] = {}  # workload -> question, answer, cost
         while limit := (
             policy.shares.refuse(self._chunk, policy.pool, policy.adding)
             or (policy.lacking() if mode.own_bound else None)
@@ -106,7 +106,7 @@ class Simulation:
         return True
 
     def _least(self, wid: str, resource: str) -> Unit | None:
-        """The least of a resource (gpu, cpu, memory) that a workload can lose in the pool of the chunk."""
+        """The smallest unit with a resource (gpu, cpu, memory) that a workload can lose in this pool."""
         world, found = self._world, list[Unit]()
         for key in reversed(world.keys_of(wid)):
             claim = world.claim_of(key)
@@ -121,8 +121,8 @@ class Simulation:
     def _served(self) -> bool:
         """Place the chunk, making room for it.
 
-        For moves, room is made for the whole chunk before any victim is placed again: so no victim moves to a
-        node that is cleared next, and the choice does not depend on the names of nodes.
+        If victims move, it makes room for the whole chunk before it places them again: so no victim moves to
+        a node that is cleared next, and the choice does not depend on the names of nodes.
         """
         if len(self._chunk.parts) > 1 and self._moves:
             attempt, mark = self._attempt, self._attempt.checkpoint()
@@ -167,7 +167,7 @@ class Simulation:
         )
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps, last: bool = False) -> bool:
-        """Place one task, making room on the cheapest node; with the last one the whole outcome is judged."""
+        """Place one task, making room on the cheapest node; with the last one, validate the whole outcome."""
         world, attempt, request = self._world, self._attempt, part.request
         if fit.place_part(world, (cls,), part, self._policy.node_pool):
             return True
@@ -200,7 +200,7 @@ class Simulation:
         return False
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
-        """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
+        """The nodes that could be cleared for a task, by cost; for an extension only the node of the task."""
         found, names, nodes = NodePrices(), cls.names, self._world.nodes
         if part.extends:
             claim = self._world.claim_of(part.task)
@@ -214,7 +214,7 @@ class Simulation:
         return found
 
     def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
-        """Place a task on a node that was cleared for it, and again elsewhere what only moves."""
+        """Place a task on a node that was cleared for it, and place the moved victims elsewhere."""
         most = self._policy.grounds.places.settings.consolidation_victims  # workloads moved; -1: any number
         moved = {it.workload for it in self._attempt.units if it.again is not None} if self._moves else ()
         if 0 <= most < len(moved):
@@ -226,7 +226,7 @@ class Simulation:
         return placed and (self._puts_off or self._resettled(taken))
 
     def _resettled(self, units: Iterable[Unit]) -> bool:
-        """Place again what must not be lost, the largest first; False if one has no place."""
+        """Place the moved tasks again, the largest first; False if one has no place."""
         world, policy = self._world, self._policy
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
             if not self._effort.spend(1):
@@ -252,7 +252,7 @@ class Simulation:
                     attempt.show(self._mark, known)
 
     def _replayed(self, units: list[Unit]) -> bool:
-        """Try a smaller set from the start; on success the attempt's units are its own."""
+        """Try a smaller set from the start; on success the attempt has the units of the replay."""
         world, policy, attempt = self._world, self._policy, self._attempt
         attempt.undo(self._mark)
         for unit in units:

@@ -1,1 +1,1 @@
-"""Who is due what, and who is next: fair shares, the order of queues, admission to quota."""
+"""What each queue is due, and which job is next: fair shares, the order of queues, admission to quota."""

@@ -54,7 +54,7 @@ def exceeded(
 
 
 def _passed(request: Resources, used: Resources, most: Resources) -> bool:
-    """True if more is used than is allowed of something that is asked for."""
+    """True if a requested resource is used beyond its bound."""
     return any(asked_ and have > bound for asked_, have, bound in zip(request, used, most, strict=True))
 
 
@@ -68,7 +68,7 @@ def refuse(
 ) -> Refusal | None:
     """The first bound on the path to the root that `request` more would break; None if it may be admitted.
 
-    A quota goes before a limit: what others lose may bring a project below its limit, never into its quota.
+    A quota goes before a limit: evictions can bring a project below its limit, but make no room in its quota.
     """
     over: Refusal | None = None
     for key in world.path(project):

@@ -1,4 +1,4 @@
-"""Ageing: the longer a workload has waited, all in all, the earlier it is served within its project."""
+"""Ageing: the longer a workload has waited in total, the earlier it is served within its project."""
 
 from pliant.model.priority import PREEMPTIBLE_BELOW
 from pliant.model.workload import Phase, Workload
@@ -9,15 +9,15 @@ WAITING = (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
 
 
 def waited(workload: Workload, now: int) -> int:
-    """Ms over all its stays in the queue, the present one included."""
+    """Ms that it has waited in total, the present wait included."""
     begun = max(workload.created, workload.phase_since)
     return workload.pending_ms + (max(0, now - begun) if workload.phase in WAITING else 0)
 
 
 def aged(workload: Workload, priority: int, now: int, settings: Settings) -> int:
-    """A priority with the steps that its workload has won by waiting.
+    """A priority plus the steps that its workload gained by waiting, at most `ageing_max`.
 
-    At most `ageing_max` of them, and none that would lift it over the bound of what is never preempted.
+    A priority below PREEMPTIBLE_BELOW stays below it.
     """
     if not settings.ageing:
         return priority

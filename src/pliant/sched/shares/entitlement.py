@@ -1,4 +1,4 @@
-"""What each queue deserves of a pool, its fair share of it, and what it has of both."""
+"""The quota and the fair share of each queue in a pool, and what the queue has of both."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import gt
@@ -16,7 +16,7 @@ from pliant.sched.world.state import World
 
 
 def deserved(world: World, key: str, pool: str = DEFAULT_POOL) -> Resources:
-    """The quota of a project or department in a pool, derived ones worked out; INFINITE for unlimited."""
+    """The quota of a project or department in a pool, calculated if derived; INFINITE for unlimited."""
     queue = world.queue_of(key)
     quota = queue.quota(pool)
     if isinstance(queue, Department) and queue.derived:
@@ -27,13 +27,13 @@ def deserved(world: World, key: str, pool: str = DEFAULT_POOL) -> Resources:
 
 
 def quota_of(world: World, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-    """The quota of a project or department by id, derived ones worked out; UNLIMITED where unbounded."""
+    """The quota of a project or department by id, calculated if derived; UNLIMITED where unbounded."""
     key = queue if queue in world.projects else department_key(queue)
     return Resources(*(UNLIMITED if it >= INFINITE else it for it in deserved(world, key, pool)))
 
 
 def _left_over(world: World, project: Project, pool: str) -> int:
-    """What the other projects leave of the department's quota, shared by those without one of their own."""
+    """The derived quota: an equal part of what other quotas leave of the department's, or its fixed use."""
     whole = world.capacity.get(pool, NOTHING).gpu
     if project.department in world.departments:
         whole = deserved(world, department_key(project.department), pool).gpu
@@ -111,7 +111,7 @@ class Entitlement:
         self._limits: dict[tuple[str, str], bool] = {}  # (project, pool) -> what _limited() has answered
 
     def standing(self, pool: str) -> Mapping[str, Standing]:
-        """Fair shares of a pool by what was claimed and asked for when they were first looked up."""
+        """The fair shares of a pool, by key, from what was claimed and asked for at the first call."""
         if pool not in self._standing:
             asked = self._asked_of(pool)
             self._standing[pool] = bare = self._shares(pool, asked)
@@ -134,7 +134,7 @@ class Entitlement:
         return standings(self._world, pool, asked, self._past_use, lend)
 
     def standings(self, pools: Iterable[str]) -> Iterator[QueueStanding]:
-        """Of all queues in these pools: the numbers with which this cycle decides."""
+        """The standings of all queues in these pools, with which this cycle decides."""
         for pool in pools:
             standing = self._standing.get(pool) or self._shares(pool, self._asked_of(pool))
             for key, it in standing.items():
@@ -148,15 +148,15 @@ class Entitlement:
         return self._asked.get(pool, {})
 
     def bare(self, pool: str, lend: bool = False) -> Mapping[str, Standing]:
-        """The same as if nobody held a bonus; with `lend` what is nobody's due goes to those of weight 0."""
+        """standing() without any bonus; with `lend`, queues of weight 0 get what the others leave."""
         self.standing(pool)
         return self._bare[pool, lend]
 
     def own(self, key: str, pool: str) -> Resources:
-        """What a project or department claims of a pool now, what its workloads hold as bonus left out."""
+        """What a project or department claims of a pool now, without the bonus of its workloads."""
         world = self._world
         claimed = world.claimed(key, pool)
-        if not world.stretched:  # nobody comes to hold a bonus but by growing, which comes last
+        if not world.stretched:  # bonus comes only from grow, the last action
             return claimed
         version, lent = self._lent.get(pool, (-1, {}))
         if version != world.version:
@@ -184,7 +184,7 @@ class Entitlement:
         return any(map(gt, claimed, it.deserved))
 
     def largest(self, project: str) -> int:
-        """Milli-GPUs of the largest workload of a project that may lose some, when it was first asked for."""
+        """Milli-GPUs of the largest workload of a project that may lose some, as of the first call."""
         found = self._largest.get(project)
         if found is None:
             world = self._world
@@ -216,6 +216,6 @@ class Entitlement:
         return found
 
     def exceeded(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """True if the chunk, placed, takes more than its queues may have."""
+        """True if a queue of the placed chunk holds more than it may have."""
         lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
         return exceeded(self._world, self.standing(pool), project, pool, adding, lends)

@@ -6,14 +6,14 @@ from typing import NamedTuple
 from pliant.model.quantity import GPU, Resources
 
 INFINITE = 1 << 62
-"""Stands for `unlimited` in sums and comparisons."""
+"""The number for `unlimited` in sums and comparisons."""
 
 ALL = 1 << 20
-"""Everything that a pool had over the time that counts as its past."""
+"""The unit of past use: a queue that used a whole pool over the window has ALL."""
 
 
 def bound(value: int) -> int:
-    """A quota or limit as a number that compares; a negative one means unlimited."""
+    """A quota or limit as a number for comparisons: INFINITE for a negative one, which means unlimited."""
     return INFINITE if value < 0 else value
 
 
@@ -26,17 +26,17 @@ class Claimant(NamedTuple):
     weight: int | None  # None: its quota is its weight
     rank: int = 100
     created: int = 0
-    past: int = 0  # what it used recently of what there was, in parts of ALL
+    past: int = 0  # the part of the pool that it used recently, in parts of ALL
 
 
 def divide(
     total: int, claimants: Iterable[Claimant], unit: int, past_use: int = 0, lend: bool = False
 ) -> dict[str, int]:
-    """How much of `total` each may have. None gets more than it wants; quotas may add up to more.
+    """How much of `total` each claimant may have: at most what it wants. Quotas may add up to more.
 
     The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none
-    of it. Who has neither weight nor quota shares evenly what the others of its rank leave, and with `lend`
-    so does weight 0. `past_use` (thousandths) is how strongly weights follow the past: see _corrected().
+    of it. Claimants with neither weight nor quota share evenly what the others of their rank leave; with
+    `lend`, those of weight 0, too. `past_use` (thousandths): the effect of past use, see _corrected().
     """
     order = sorted(claimants, key=lambda c: (c.created, c.key))
     given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}
@@ -58,9 +58,9 @@ def _weight(claimant: Claimant, total: int) -> int:
 
 
 def _corrected(level: list[tuple[Claimant, int]], past_use: int) -> list[tuple[Claimant, int]]:
-    """Weights with the past in them: who used more recently than its weight gets less, down to nothing.
+    """Weights corrected by past use: a claimant that used more than its part recently gets less, at least 0.
 
-    With w the part of its weight in those of all, and u what it used recently: w + past_use * (w - u).
+    With w its part of all weights and u the part of the pool that it used recently: w + past_use * (w - u).
     """
     if not past_use:
         return level
@@ -118,7 +118,7 @@ class Standing(NamedTuple):
     rank: int
     created: int
     allocatable: Resources  # what it can reach: see reachable()
-    past: int = 0  # what it used recently of what the pool had, in parts of ALL
+    past: int = 0  # the part of the pool that it used recently, in parts of ALL
 
 
 def _reachable(quota: int, most: int, share: int) -> int:
@@ -148,7 +148,7 @@ class Member(NamedTuple):
     created: int
     wants: Resources  # claimed + pending, before limits
     children: tuple["Member", ...] = ()
-    past: int = 0  # what it used recently of what the pool had, in parts of ALL
+    past: int = 0  # the part of the pool that it used recently, in parts of ALL
 
 
 def share_out(
@@ -167,7 +167,7 @@ def _share_level(
     for at, unit in enumerate(UNITS):
         whole, wants = total[at], [min(m.limit[at], m.wants[at]) for m in members]
         if all(want <= whole and want <= m.deserved[at] for want, m in zip(wants, members, strict=True)):
-            columns.append(wants)  # its quota is enough for each: nothing is left to be divided
+            columns.append(wants)  # each quota suffices: nothing has to be divided
             continue
         claimants = [
             Claimant(m.key, m.deserved[at], want, m.weight if at == 0 else GPU, m.rank, m.created, m.past)

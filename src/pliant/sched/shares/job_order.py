@@ -25,7 +25,7 @@ Batch = Sequence[Chunk]
 """Chunks of one project that add the same to their queues, in the order of their keys."""
 
 Job = tuple[JobKey, int, Batch, Resources]
-"""A batch: the key of the first that is left of it, its place, what each of them adds to its queues."""
+"""(key of a batch's first chunk that is left, its place, the batch, what each chunk adds to its queues)."""
 
 
 class Queue:
@@ -47,9 +47,9 @@ class Queue:
         self.jobs: list[Job] = []  # a heap; empty of all but projects
         self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
         self.version = -1  # of the world for which `known` holds
-        self.asked = NOTHING  # by its next job when it got its last key
-        self.known: QueueOrder = ()  # that key
-        self.others: dict[Resources, QueueOrder] = {}  # those of other jobs, in that version
+        self.asked = NOTHING  # by its next job when `known` was calculated
+        self.known: QueueOrder = ()  # its last key
+        self.others: dict[Resources, QueueOrder] = {}  # its keys with other jobs, in that version
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -86,7 +86,7 @@ class Order:
         rows: Iterable[tuple[Batch, Resources]],
         aged: Aged | None = None,
     ) -> None:
-        """`rows`: the jobs, with what each of a row adds to its queues."""
+        """`rows`: the jobs, and what each job of a row adds to its queues."""
         self._aged = aged
         self._world = world
         self._pool = pool
@@ -95,11 +95,11 @@ class Order:
         self._root = Queue(ROOT, NOBODY, Tally(), Measure(NOTHING, self._total), None)
         self._queues: dict[str, Queue] = {ROOT: self._root}
         self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
-        self.row: Batch = ()  # in which that job stood
+        self.row: Batch = ()  # the batch of that job
         self._asked = NOTHING  # what that job asked for
         self._version = -1  # of the world when it was popped
         for row, adding in rows:
-            for part in [[chunk] for chunk in row] if aged else [row]:  # with age the order is another
+            for part in [[chunk] for chunk in row] if aged else [row]:  # ageing changes the order
                 project = self._queue(world.path(part[0].workload.project))
                 project.jobs.append((job_key(part[0], aged), 0, part, adding))
         for queue in reversed(self._queues.values()):  # those below come before those above
@@ -140,7 +140,7 @@ class Order:
         return row[at], adding
 
     def following(self) -> slice:
-        """What of `row` comes next and is like the last job, which got nothing: it counts as popped."""
+        """The jobs of `row` that come right after the last one, which got nothing; they count as popped."""
         queue = self._tried
         if queue is None or not queue.jobs or queue.jobs[0][2] is not self.row:
             return slice(0)
@@ -153,22 +153,22 @@ class Order:
         return slice(at, end)
 
     def _advance(self, project: Queue, at: int) -> None:
-        """Of the row that is first in a project's heap, let what comes before `at` be gone."""
+        """Remove the jobs before `at` from the first row of a project's heap."""
         heap = project.jobs
         key, _, row, adding = heap[0]
         if at >= len(row):
             heappop(heap)
-        elif len(heap) == 1:  # the key of one that is alone is looked at only beside another: see push()
+        elif len(heap) == 1:  # the key of a single row is used only beside another: see push()
             heap[0] = key, at, row, adding
         else:
             heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
 
     def _as_before(self, project: Queue) -> bool:
-        """True if, as the last job got nothing, no key changes: the project's next one asks for the same."""
+        """True if no key changes after a job that got nothing: the project's next job asks for the same."""
         return bool(project.jobs) and project.jobs[0][3] == self._asked
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
-        """Queue what the workload that was popped last asks for next."""
+        """Queue the next chunk of the workload that was popped last."""
         project = self._queues[chunk.workload.project]
         if len(project.jobs) == 1:
             _, at, row, asked = project.jobs[0]
@@ -177,14 +177,14 @@ class Order:
 
     @staticmethod
     def _refresh(project: Queue, version: int) -> None:
-        """Give the queues above the last job, each the first of its heap, the keys that they have now."""
+        """Recalculate the keys of the queues above the last job; each is the first of its heap."""
         queue, above = project, project.parent
         while above is not None:
             heap = above.below
             assert heap[0][1] is queue, "only the queue that was popped last changes its place"
             if not (queue.jobs or queue.below):
                 heappop(heap)
-            elif len(heap) > 1:  # the key of one that is alone is never looked at
+            elif len(heap) > 1:  # the key of a single queue is never used
                 key = queue.key_at(version)
                 if key is not heap[0][0]:
                     heapreplace(heap, (key, queue))

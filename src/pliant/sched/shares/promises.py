@@ -1,4 +1,4 @@
-"""Where quotas add up to more GPUs than there are: in a node pool, or in a department."""
+"""Finds where quotas add up to more GPUs than there are: in a node pool, or in a department."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pliant.sched.world.queue_tree import parent_of
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the queues right below a department, or of a whole pool, are promised together. Milli-GPUs."""
+    """The sum of the quotas right below a department, or at the top of a pool, in milli-GPUs."""
 
     pool: str
     department: str  # id; empty: the quotas at the top, against the machines
@@ -22,7 +22,7 @@ class Promise:
 
 
 class Promises:
-    """The quotas of all queues in one pool. A quota that follows from others promises nothing of its own."""
+    """The quotas of all queues in one pool. A derived quota promises nothing of its own."""
 
     def __init__(
         self, departments: Mapping[str, Department], projects: Mapping[str, Project], pool: str
@@ -37,7 +37,7 @@ class Promises:
             self._within.setdefault(parent_of(departments, did) or "", []).append(did)
 
     def below(self, department: str = "") -> int:
-        """What the queues right below a department are promised together; by default those at the top."""
+        """The sum of the quotas right below a department; by default of those at the top."""
         quotas = (it.quota(self._pool).gpu for it in self._projects.get(department, ()) if not it.derived)
         inner = sum(self._of(did) for did in self._within.get(department, ()))
         return sum(max(0, gpu) for gpu in quotas) + inner
@@ -47,7 +47,7 @@ class Promises:
         return self.below(department) if row.derived else max(0, row.quota(self._pool).gpu)
 
     def broken(self, machines: int) -> tuple[Promise, ...]:
-        """Those that cannot be kept by so many milli-GPUs: the pool's first, then by department."""
+        """The promises that a pool of so many milli-GPUs cannot keep: its own first, then by department."""
         found = [Promise(self._pool, "", self.below(), machines)]
         for did, row in sorted(self._departments.items()):
             quota = row.quota(self._pool).gpu

@@ -1,4 +1,4 @@
-"""For how long what was started is safe from others, and whose setting says so."""
+"""How long started work is protected from others, and by whose setting."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,18 +10,18 @@ from pliant.sched.world.state import World
 
 
 def of_pool(world: World, pool: str) -> Guarantee:
-    """Where no queue says otherwise."""
+    """The guarantee of a pool, which holds where no queue has its own."""
     row = world.pools.get(pool)
     return Guarantee(row.min_runtime if row is not None else 0, "pool", None)
 
 
 def from_reclaim(world: World, key: str, pool: str) -> Guarantee:
-    """Against a sibling of the queue `key`: the nearest setting from that queue up, else the pool's."""
+    """The guarantee against siblings of the queue `key`: the nearest setting from it up, else the pool's."""
     return _nearest(world, key, pool, lambda quota: quota.reclaim_min_runtime)
 
 
 def from_preemption(world: World, project: str, pool: str) -> Guarantee:
-    """Against higher priorities of its own project."""
+    """The guarantee against higher priorities of its own project."""
     return _nearest(world, project, pool, lambda quota: quota.preempt_min_runtime)
 
 
@@ -41,7 +41,7 @@ def _upwards(world: World, key: str) -> tuple[str, ...]:
 
 
 def protections(world: World) -> Iterator[Protection]:
-    """Of every project and pool where a minimum runtime is set."""
+    """The protections of every project and pool where a minimum runtime is set."""
     queues = (*world.projects.values(), *world.departments.values())
     own = any(
         it.reclaim_min_runtime is not None or it.preempt_min_runtime is not None
@@ -69,6 +69,6 @@ def protected_until(world: World, workload: str, least: int, now: int) -> int:
     begun = 0
     for row in world.tasks_of(workload):
         if row.phase.live or (row.attempt and row.claims is not None):
-            # An attempt that is about to start has all its time before it.
+            # An attempt that has not started yet is protected for the full time.
             begun = max(begun, row.started if row.started is not None else now)
     return begun + least if begun else 0

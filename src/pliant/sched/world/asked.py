@@ -10,14 +10,14 @@ from pliant.model.workload import Desired, Workload
 
 RUNNING: Final = Desired.RUNNING  # as in pliant.sched.world.chunks
 LEADING_BITS = 3
-"""To which rates are rounded: they change seldom, so the order of nodes seldom has to be rebuilt."""
+"""Rates are rounded to these: they seldom change, so the order of nodes is seldom rebuilt."""
 
 Rates = tuple[int, int]
 """(millicores, bytes) that tasks with GPUs ask for per GPU; 0: nothing."""
 
 
 def node_types(workload: Workload) -> tuple[str, ...]:
-    """The only node types that may run all of a workload, sorted; empty: any, as far as the workload says."""
+    """The only node types that may run all of a workload, sorted; empty: the workload allows any."""
     if workload.node_type:
         return (workload.node_type,)
     if workload.affinity is None or not workload.affinity.required:
@@ -32,17 +32,17 @@ def node_types(workload: Workload) -> tuple[str, ...]:
 
 
 class Asked:
-    """Sums over the workloads that should run, placed or waiting. A function of their rows."""
+    """Sums over the workloads that should run, placed or waiting. They depend only on the rows."""
 
     def __init__(self) -> None:
         # Of tasks that ask for whole GPUs or portions; those that ask for GPU memory are left out.
         self.gpu = self.cpu = self.memory = 0
         self.bound: dict[tuple[str, ...], int] = {}  # node types -> milli-GPUs that only they can give
-        self.shares: dict[int, int] = {}  # thousandths of a device -> how many devices are to be shared so
-        self.shares_changed = False  # since somebody set it back
+        self.shares: dict[int, int] = {}  # thousandths of a device -> how many such shares are asked for
+        self.shares_changed = False  # since the caller set it back
 
     def note(self, known: Workload | None, row: Workload | None) -> None:
-        """A workload is now this; it was that."""
+        """Count a workload as `row` instead of `known`; None: it is gone, or new."""
         if known is not None and row is not None and _same(known, row):
             return
         if known is not None:
@@ -81,10 +81,10 @@ class Asked:
         return _rounded(self.cpu, self.gpu), _rounded(self.memory, self.gpu)
 
     def reserves(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Milli-GPUs of each node type that those will ask for who can use few types, once all is asked for.
+        """Node type -> milli-GPUs that work which can use only some types will ask for at full load.
 
-        `sizes`: milli-GPUs by node type. What may use several types counts on each by its size. Until as
-        much is asked for as there is, the rest is taken to be asked for alike.
+        `sizes`: milli-GPUs by node type. Work for several types counts on each in proportion to its size.
+        While less is asked for than there is, the rest counts as asked for in the same proportions.
         """
         total = sum(sizes.values())
         found: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a workload asks for next, and what it still lacks: the words in which the core speaks of it."""
+"""The types for what a workload asks for next and what it still lacks."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -9,16 +9,16 @@ from pliant.model.workload import Desired, Phase, Request, TaskGroup, TaskKey, W
 
 
 class Step(IntEnum):
-    """How dear a portion is: what is taken last comes first."""
+    """The steps of a workload: what is taken last comes first."""
 
-    __hash__ = int.__hash__  # an Enum's own is a call in Python, and chunks are hashed all the time
+    __hash__ = int.__hash__  # Enum.__hash__ is a Python call, and chunks are hashed all the time
 
     CORE = 0
     WANTED = 1
     BONUS = 2
 
 
-# What is asked for each job: in Python 3.11 to name a member by its Enum is a call.
+# Read for each job: in Python 3.11, access to a member by its Enum is a call.
 CORE: Final = Step.CORE
 RUNNING: Final = Desired.RUNNING
 
@@ -26,7 +26,7 @@ RUNNING: Final = Desired.RUNNING
 # Constructors are written out: these are made for each workload, and mypyc compiles no derived one.
 @dataclass(slots=True, init=False)
 class Part:
-    """What one task should get: a place for `request`, or (`extends`) so many devices more where it sits."""
+    """What one task should get: a place for `request`, or (`extends`) so many more devices on its node."""
 
     task: TaskKey
     request: Request
@@ -53,7 +53,7 @@ class Chunk:
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
     reached: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
     priority: int  # of its group; of a core the highest of its groups
-    alone: bool  # it is all that its workload asks for, of which nothing is there yet
+    alone: bool  # it is all that its workload asks for, which holds nothing yet
 
     def __init__(
         self, workload: Workload, step: Step, parts: tuple[Part, ...], resources: Resources, by_memory: bool,
@@ -73,10 +73,10 @@ class Chunk:
 
 @dataclass(slots=True, init=False)
 class Need:
-    """Where a workload stands between nothing and everything it could have. Never changed once it is made."""
+    """What a workload holds, lacks and could have. Never changed once it is made."""
 
     chunk: Chunk | None  # its next core or wanted portion
-    lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
+    lacks: Resources  # what it lacks of core and wanted portions; for GPU memory requests see lacks_memory
     lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
     holds: bool  # claims anything
     bonus: int  # devices or tasks held beyond what is wanted
@@ -105,7 +105,7 @@ SERVED = replace(NOTHING_MORE, holds=True)
 
 
 def priority_of(workload: Workload, group: TaskGroup) -> int:
-    """Of a portion of this group."""
+    """The priority of a portion of this group."""
     return workload.priority if group.priority is None else group.priority
 
 
@@ -116,7 +116,7 @@ def rigid(workload: Workload) -> bool:
 
 
 def core_priority(workload: Workload) -> int:
-    """The highest of the groups that its core consists of."""
+    """The highest priority of the groups that its core consists of."""
     groups = workload.groups
     if len(groups) == 1:
         return workload.priority if groups[0].priority is None or not groups[0].min else groups[0].priority
@@ -129,13 +129,13 @@ def by_priority(workload: Workload) -> list[TaskGroup]:
 
 
 def waiting_since(workload: Workload) -> int:
-    """Since when (ms) it waits: since it was submitted, or stopped for others; for more, once it runs."""
+    """When (ms) it began to wait: its submission or, unless it runs, its last change of phase if later."""
     waits = workload.phase not in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED, Phase.INITIALIZING)
     return max(workload.created, workload.phase_since) if waits else workload.created
 
 
 def may_lose(workload: Workload, step: Step) -> bool:
-    """False for what is taken for nobody: the core of non-preemptible work, and all of it but bonus."""
+    """True if such a portion may be taken: any of preemptible work, all but the core of semi-preemptible."""
     return workload.preemptible or (workload.semi_preemptible and step is not Step.CORE)
 
 

@@ -22,7 +22,7 @@ from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import QueueUse, Returned, Tally, plainly_charged
 
 KEPT = "\0kept"
-"""In place of a workload: what is kept free."""
+"""The workload id of placeholders, which keep places free."""
 
 
 class Claims(Holdings):
@@ -41,16 +41,16 @@ class Claims(Holdings):
         self.guard: Guard | None = None  # only within a cycle, and only if something is booked
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
-        self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
+        self._paths: dict[str, tuple[str, ...]] = {}  # answers of path() since the tree changed
         self._children: Mapping[str | None, Sequence[str]] = {}  # likewise of children()
-        self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
+        self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> tallies up to the root
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
-        self._kept = 0  # places that were kept free in this cycle
+        self._kept = 0  # placeholders that were made in this cycle
         self._strays: dict[TaskKey, None] = {}
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
         self.asked = Asked()
-        self.rates: Rates = (0, 0)  # those of `asked` since the sets were last brought up to date
+        self.rates: Rates = (0, 0)  # of `asked`, at the last update of the sets
         self.worth: Worth = ()  # of what is left of a device, by the shares of `asked`; likewise
         self.reserves: dict[str, int] = {}  # node type -> milli-GPUs for work that can use few; likewise
         self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
@@ -60,7 +60,7 @@ class Claims(Holdings):
         self._guaranteed: dict[tuple[str, str], Resources] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
         self._needs: dict[str, Need] = {}
-        self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
+        self._needs_found: dict[str, Need | None] = {}  # what needs were before a hypothesis touched them
 
     # ------------------------------------------------------------------ reading
     def pool_of(self, node: Node | str) -> str:
@@ -79,7 +79,7 @@ class Claims(Holdings):
         return "project" if key in self.projects else "department"
 
     def _forget_tree(self) -> None:
-        """The queue tree has changed."""
+        """Drop what is cached of the queue tree."""
         self._paths.clear()
         self._chains.clear()
         self._children = {}
@@ -103,18 +103,18 @@ class Claims(Holdings):
         return found
 
     def tally(self, key: str, pool: str) -> Tally:
-        """Sums of what a queue's tasks claim in a pool, by key of the queue tree; they follow the claims."""
+        """Sums of what a queue's tasks claim in a pool, by key of the queue tree; updated with the claims."""
         found = self._tallies.get((key, pool))
         if found is None:
             found = self._tallies[key, pool] = Tally()
         return found
 
     def claimed(self, key: str, pool: str) -> Resources:
-        """What they claim now."""
+        """What the tasks of a queue claim in a pool now."""
         return self.tally(key, pool).claimed
 
     def use(self, key: str, pool: str) -> QueueUse:
-        """The same with the non-preemptible part of it."""
+        """claimed() with the non-preemptible part of it."""
         return self.tally(key, pool).use
 
     def usage(self, queue: str, pool: str = DEFAULT_POOL) -> QueueUse:
@@ -127,11 +127,11 @@ class Claims(Holdings):
         return of_groups.get(self.tasks[key].group) if of_groups else None
 
     def demands(self, workload: str) -> Mapping[str, Demand]:
-        """The same by group; empty for most."""
+        """demand() by group; empty for most."""
         return self._demands.get(workload) or NO_DEMANDS
 
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
-        """Its tree if that says where tasks lie, and where its rest is."""
+        """Its topology constraints, its demands and, if it has a place that binds it, its id; () for most."""
         near, asked = constrained(workload), self.demands(workload.id)
         if not (near or asked):
             return ()
@@ -156,7 +156,7 @@ class Claims(Holdings):
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Take back every claim() since the mark: each task at once, whatever it claimed in between."""
+        """Undo every claim() since the mark, in one step for each task."""
         journal, returned, partly = self._journal, Returned(), mark > 0
         then = dict(reversed(journal[mark:])) if len(journal) > mark else {}
         del journal[mark:]
@@ -173,16 +173,16 @@ class Claims(Holdings):
             self._as_found()
 
     def claim(self, key: TaskKey, placement: Placement | None) -> None:
-        """Let a task claim just this from now on; undone with the journal."""
+        """Replace the claim of a task; undo() restores the old one."""
         before = self._claims.get(key)
         if before is not placement:
             self._journal.append((key, before))
             self._set(key, placement)
 
     def take(self, chunk: Chunk, place: Placement, chain: Sequence[Tally] | None) -> None:
-        """Let the one task of a chunk, which has nothing, claim whole devices that nobody else has.
+        """Claim whole devices that no other task has, for the one task of a chunk, which has nothing.
 
-        Its node is told by NodeState.take(). `chain`: all sums in which it counts; None: to be found.
+        The node is told by NodeState.take(). `chain`: all sums in which it counts; None: look them up.
         """
         key = chunk.parts[0].task
         wid = key[0]
@@ -201,9 +201,9 @@ class Claims(Holdings):
                 tally.add(gpu, place.cpu, place.memory, fixed)
 
     def _given_back(self, key: TaskKey, returned: Returned, partly: bool) -> bool:
-        """Undo take(), if the task is still alone on what it claims; else False, and nothing changed.
+        """Undo take(), if the task is still alone on what it claims; else False, with nothing changed.
 
-        What its node and its queues have less then is added to `returned`.
+        What its node and its queues lose is added to `returned`.
         """
         place = self._claims.get(key)
         if place is None or self.tasks[key].carries is not None:
@@ -217,19 +217,19 @@ class Claims(Holdings):
         if partly:
             self._touch(wid)
         else:
-            self._touched[wid] = None  # what it needs comes back with all the rest
+            self._touched[wid] = None  # _as_found() restores its need
         returned.add(node, place, (workload.project, node.pool, not workload.preemptible))
         return True
 
     def seat(self, key: TaskKey, place: Placement) -> bool:
-        """Claim a place with room; False, and nothing changed, if it is kept for others."""
+        """Claim a place with room; False, with nothing changed, if it is kept for others."""
         if self.guard is not None and not self.guard.admits(key, place):
             return False
         self.claim(key, place)
         return True
 
     def keep_free(self, place: Placement) -> TaskKey:
-        """Claim a place without a workload, to keep it free for a while; under a key that no workload has."""
+        """Claim a place to keep it free for a while; returns the key of the placeholder."""
         key = (KEPT, str(self._kept))
         self._kept += 1
         self.tasks[key] = Task(*key, group="", index=0)
@@ -237,17 +237,17 @@ class Claims(Holdings):
         return key
 
     def forget_kept(self) -> None:
-        """Once all of that is undone."""
+        """Delete the placeholders, once their claims are undone."""
         for number in range(self._kept):
             del self.tasks[KEPT, str(number)]
         self._kept = 0
 
     def since(self, mark: int) -> dict[TaskKey, Placement | None]:
-        """What the tasks touched since the mark claim now."""
+        """The present claims of the tasks touched since the mark."""
         return {key: self._claims.get(key) for key, _ in self._journal[mark:]}
 
     def replay(self, claims: Mapping[TaskKey, Placement | None]) -> None:
-        """Let tasks claim what since() told before it was undone."""
+        """Repeat the claims that since() returned before they were undone."""
         for key, claim in claims.items():
             self.claim(key, claim)
 
@@ -257,7 +257,7 @@ class Claims(Holdings):
         return {claim.node: None for claims in both for claim in claims if claim is not None}
 
     def changed(self, moved: bool = False) -> list[TaskKey]:
-        """Tasks whose claims are not those of their rows, sorted; `moved`: that carry and claim something."""
+        """Tasks whose claims differ from their rows, sorted; `moved`: only those that claim and carry."""
         rows, claims, keys = self.tasks, self._claims, {key: None for key, _ in self._journal}
         if moved:
             keys = {key: None for key in keys if key in claims and rows[key].carries is not None}
@@ -366,7 +366,7 @@ class Claims(Holdings):
             self._type_sizes[node.kind] = self._type_sizes.get(node.kind, 0) + sign * node.usable * GPU
 
     def _weigh(self) -> None:
-        """Let nodes be ordered by what has been asked for up to now."""
+        """Order nodes by what has been asked for up to now."""
         if self.rates != self.asked.rates:
             self.rates = self.asked.rates
             for node in self.nodes.values():
@@ -376,14 +376,14 @@ class Claims(Holdings):
         self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:
-        """What a workload needs may be something else now."""
+        """Note that the need of a workload may have changed."""
         self._touched[wid] = None
         need = self._needs.pop(wid, None)
         if self._journal and wid not in self._needs_found:
             self._needs_found[wid] = need
 
     def _as_found(self) -> None:
-        """No hypothesis is left."""
+        """Restore the needs, once no hypothesis is left."""
         for wid, need in self._needs_found.items():
             if need is not None:
                 self._needs[wid] = need

@@ -1,4 +1,4 @@
-"""Rows that contradict the rest, a sentence each. They are set aside; all else is scheduled as ever."""
+"""Finds rows that contradict others, a sentence each. They are set aside; all else is scheduled as usual."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from pliant.sched.world.state import World
 
 
 def faults(world: World, of_devices: Sequence[str] | None = None) -> Iterator[str]:
-    """All of it, in a fixed order; `of_devices`: what is known of them already. It looks at every row."""
+    """All faults, in a fixed order; `of_devices`: the known faults of devices. It reads every row."""
     for key in world.strays:
         row, claim = world.tasks[key], world.claim_of(key)
         where = next(p for p in (claim, row.carries) if p is not None and not world.knows(p))
@@ -35,7 +35,7 @@ def faults(world: World, of_devices: Sequence[str] | None = None) -> Iterator[st
 
 
 class DeviceFaults:
-    """What contradicts itself about nodes and devices; a node on which nothing changed is not looked at."""
+    """Finds contradictions of nodes and devices; a node that has not changed is not checked again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[NodeState, int]] = {}  # with its stamp when it was looked at
@@ -43,7 +43,7 @@ class DeviceFaults:
         self._named: dict[str, list[str]] = {}  # node -> what is wrong with the names of its devices
 
     def look(self, world: World) -> list[str]:
-        """In the order of the names of nodes."""
+        """The faults, in the order of the names of nodes."""
         known, others = self._known, len(self._known) != len(world.nodes)
         for name, node in world.nodes.items():
             before = known.get(name)

@@ -1,4 +1,4 @@
-"""What of a semi-preemptible workload is guaranteed: the tasks that make up its core."""
+"""The guaranteed part of a semi-preemptible workload: the tasks that make up its core."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
 
 
 def guaranteed(workload: Workload, held: Mapping[TaskKey, Placement], tasks: Iterable[Task]) -> Resources:
-    """Of these claims the first of each group, as many as its minimum; of an elastic task one device."""
+    """The sum of the first claims of each group up to its minimum; one device of an elastic task."""
     done = {group.name: 0 for group in workload.groups}
     mine: dict[str, list[tuple[int, Placement]]] = {group.name: [] for group in workload.groups}
     for task in tasks:

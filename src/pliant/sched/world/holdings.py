@@ -1,4 +1,4 @@
-"""Tasks and what they claim: all that tells what a workload has and what it lacks."""
+"""Tasks and their claims: all that decides what a workload has and what it lacks."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from pliant.model.workload import Request, Task, TaskKey, TaskPhase, Workload
 
 
 class Guard(Protocol):
-    """What keeps places with room from being claimed while a cycle lasts: bookings."""
+    """Keeps places with room from being claimed within a cycle: implemented by bookings."""
 
     def admits(self, key: TaskKey, place: Placement) -> bool:
         """True if the task may claim a place that has room for it."""
@@ -46,7 +46,7 @@ class Holdings:
         return self._claims.get(key)
 
     def _assign(self, key: TaskKey, claim: Placement | None) -> None:
-        """The task claims this from now on; sums do not follow."""
+        """Replace the claim of a task without an update of sums."""
         if claim is None:
             self._claims.pop(key, None)
         else:
@@ -74,19 +74,19 @@ class Holdings:
         return self._shapes.setdefault(requests, len(self._shapes))
 
     def amount_of(self, shape: int, request: Request) -> Resources:
-        """What a chunk of this shape asks for, whose only request it is."""
+        """What a chunk of this shape asks for, if this is its only request."""
         found = self._amounts.get(shape)
         if found is None:
             found = self._amounts[shape] = request.resources
         return found
 
     def placeless(self, key: TaskKey) -> bool:
-        """True if a task had no place when this cycle began, and has nothing to give back."""
+        """True if a task claimed and carried nothing when this cycle began."""
         row = self.tasks[key]
         return row.claims is None and row.carries is None
 
     def given_now(self, workload: str) -> bool:
-        """True if all it has was given in this very cycle: to take it back costs nothing."""
+        """True if it got all it has in this cycle: taking it back costs nothing."""
         for key in self._members.get(workload, ()):
             row = self.tasks[key]
             if row.claims is not None or row.carries is not None:
@@ -94,5 +94,5 @@ class Holdings:
         return True
 
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
-        """What else but their requests tells the nodes for some of its tasks."""
+        """What besides their requests decides the nodes for some of its tasks."""
         raise NotImplementedError

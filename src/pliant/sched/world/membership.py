@@ -1,4 +1,4 @@
-"""Which workloads want, hold or lack something: sets that change only where a workload has changed."""
+"""Sets of workloads that want, hold or lack something; updated only for workloads that changed."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from pliant.sched.world.chunks import (
 
 WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
 HOLDS = 4
-"""In Membership._belongs the bits for the sets; that for `holders` is so far from the right."""
+"""The bits of the sets in Membership._belongs; HOLDS is the position of the bit for `holders`."""
 
 RequestKey = tuple[object, ...]
-"""All that tells a waiting workload from others but its age and its names."""
+"""All that distinguishes a waiting workload from others, except age and names."""
 
 
 def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
-    """Where it has or had something it has a key of its own: who holds what decides where more may go."""
+    """A workload that holds something, failed or has a preemption delay has a key of its own."""
     if need.holds or need.failed or workload.preemption_delay:
         return (workload.id,)
     return (
@@ -44,11 +44,11 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
 
 
 MOVED = 64
-"""So many of a row may have come and gone before all of it is sorted again."""
+"""After more changes than this, a row is sorted again as a whole."""
 
 JobKey = tuple[object, ...]
-"""Where a chunk comes among those of its project: see job_key(). Compiled, a tuple whose types are named is
-taken to pieces and made again wherever it is kept.
+"""The sort key of a chunk in its project: see job_key(). Compiled code unpacks a tuple with named types and
+makes it again wherever it is kept.
 """
 
 
@@ -60,22 +60,22 @@ class Peers:
     def __init__(self, key: RequestKey) -> None:
         self.key = key
         self.chunks: dict[str, Chunk] = {}
-        self.row: Sequence[Chunk] | None = None  # in the order in which they were when it was asked for
-        self.moved: list[tuple[Chunk, bool]] = []  # since then: (which, whether it came)
+        self.row: Sequence[Chunk] | None = None  # the chunks in order, at the last ordered()
+        self.moved: list[tuple[Chunk, bool]] = []  # since then: (chunk, True if it came)
         self.ids: list[str] = []  # of the workloads of the row, once they were asked for
 
     def note(self, chunk: Chunk, came: bool) -> None:
-        """This one has come, or goes."""
+        """Note that a chunk came or goes."""
         if self.row is not None:
             self.moved.append((chunk, came))
             if len(self.moved) > MOVED:
                 self.row = None
 
     def ordered(self, order: Callable[[Chunk], JobKey]) -> Sequence[Chunk]:
-        """The chunks in order: the same until one has come or gone."""
+        """The chunks in order: the same list until one comes or goes."""
         if self.row is None:
             self.row, self.ids = sorted(self.chunks.values(), key=order), []
-        elif self.moved:  # another list: who holds the old one still goes through it
+        elif self.moved:  # another list: the old one may still be iterated
             self.row, self.ids = _moved(self.row, self.moved, order), []
         self.moved = []
         return self.row
@@ -83,7 +83,7 @@ class Peers:
 
 def belongs_to(workload: Workload, need: Need) -> int:
     """The sets that a workload with this need belongs to, as bits."""
-    if need is SERVED:  # most that runs
+    if need is SERVED:  # most running work
         return 1 << HOLDS
     now = need.holds << HOLDS
     if need.chunk is not None:
@@ -106,7 +106,7 @@ class Membership:
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
         self.alike: dict[RequestKey, dict[str, Chunk]] = {}  # wanting workloads with their chunks
         self._peers: dict[RequestKey, Peers] = {}  # the same with their order
-        self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
+        self._among: dict[str, Peers] = {}  # wanting workload -> the peers of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
         self._lowest: dict[str, int | None] = {}  # project -> what lowest_priority() has answered
 
@@ -117,7 +117,7 @@ class Membership:
         ]
 
     def note(self, wid: str, workload: Workload | None, need: Need | None) -> None:
-        """Where a workload with this need belongs now; None: it is gone."""
+        """Update the sets for a workload with this need; None: it is gone."""
         if workload is None or need is None:
             self._leave_kind(wid)
             self._move(wid, self._belongs.pop(wid, 0), 0)
@@ -141,7 +141,7 @@ class Membership:
                 _include(self.holders.setdefault(workload.project, {}), wid, now >> HOLDS)
 
     def _move(self, wid: str, changed: int, now: int) -> None:
-        """Put a workload into those of the four sets that `now` says; `changed`: where that is new."""
+        """Put a workload into the sets in `now` and take it out of the others; only of those in `changed`."""
         if changed & WANTING:
             _include(self.wanting, wid, now & WANTING)
         if changed & BROKEN:
@@ -174,7 +174,7 @@ class Membership:
             yield peers.ordered(order)
 
     def ids_of(self, row: Sequence[Chunk]) -> Sequence[str]:
-        """Of the workloads of a row."""
+        """The ids of the workloads of a row."""
         peers = self._among.get(row[0].workload.id)
         if peers is None or peers.row is not row:
             return [chunk.workload.id for chunk in row]
@@ -183,7 +183,7 @@ class Membership:
         return peers.ids
 
     def lowest_priority(self, project: str, workloads: Mapping[str, Workload]) -> int | None:
-        """Of the groups of workloads of a project that hold anything and may lose some of it."""
+        """The lowest group priority of a project's workloads that hold something and may lose some of it."""
         if project not in self._lowest:
             rows = [workloads[wid] for wid in self.holders.get(project, ())]
             found = [
@@ -200,7 +200,7 @@ class Membership:
                 del self._peers[among.key], self.alike[among.key]
 
     def let_go(self, workload: Workload) -> None:
-        """It is no longer one of its project's."""
+        """Take a workload out of its project."""
         self.holders.get(workload.project, {}).pop(workload.id, None)
         self._lowest.pop(workload.project, None)
         if workload.id in self._belongs:
@@ -210,7 +210,7 @@ class Membership:
 def _moved(
     row: Sequence[Chunk], moved: Sequence[tuple[Chunk, bool]], order: Callable[[Chunk], JobKey]
 ) -> list[Chunk]:
-    """The row, in order, with what came and without what went, one after another."""
+    """A copy of the row with the changes made one after another; it stays in order."""
     found = list(row)
     for chunk, came in moved:
         at = bisect_left(found, order(chunk), key=order)

@@ -1,4 +1,4 @@
-"""What tasks ask of a node besides room: its labels, its taints, and not to share it with one another."""
+"""What tasks ask of a node besides room: labels, taints, and to be kept apart from each other."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from pliant.model.machine import Node
 from pliant.model.workload import TaskGroup, Workload
 
 SHUNNED = 1 << 20
-"""What an untolerated PreferNoSchedule taint takes off a node: more than all preferences can add."""
+"""The penalty for an untolerated PreferNoSchedule taint: more than all preferences can add."""
 
 
 class Where(NamedTuple):
-    """Which nodes a task may use, and which it likes. Equal ones share their class of nodes."""
+    """Which nodes a task may use, and which it prefers. Equal ones share a class of nodes."""
 
     required: tuple[tuple[Term, ...], ...] = ()
     preferred: tuple[Preference, ...] = ()
@@ -32,7 +32,7 @@ class Apart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Of the tasks of one group."""
+    """What the tasks of one group ask of nodes besides room."""
 
     where: Where = ANYWHERE
     apart: tuple[Apart, ...] = ()
@@ -42,7 +42,7 @@ NO_DEMANDS: Mapping[str, Demand] = {}
 
 
 def demands_of(workload: Workload) -> Mapping[str, Demand]:
-    """By group; empty for workloads that ask for nothing of the kind: nearly all."""
+    """The demands by group; empty for nearly all workloads, which have none."""
     asks = bool(workload.affinity or workload.tolerations or workload.apart)
     for group in workload.groups:
         asks = asks or bool(group.affinity or group.tolerations or group.apart)
@@ -84,7 +84,7 @@ def _number(text: str | None) -> int | None:
 
 
 def alike(where: Where, node: Node) -> bool:
-    """True if its labels are those that are asked for."""
+    """True if the labels of the node meet what is required."""
     return not where.required or any(all(meets(term, node) for term in terms) for terms in where.required)
 
 
@@ -97,9 +97,9 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def blocking(tolerations: Iterable[Toleration], node: Node) -> Taint | None:
-    """The first taint that keeps new work of this kind away; None if it may come.
+    """The first taint that keeps new work with these tolerations away; None if it may come.
 
-    What would have to leave after a while does not come: it would be back each time.
+    A toleration for a limited time admits no new work to a NoExecute taint: it would come back each time.
     """
     known = tuple(tolerations)
     for taint in node.taints:
@@ -121,7 +121,7 @@ def suits(where: Where, node: Node) -> bool:
 
 
 def liking(where: Where, node: Node) -> int:
-    """Higher is better: weights of what is preferred, less what its taints put off."""
+    """The preference for a node, higher is better: the weights that it meets, less SHUNNED for each taint."""
     sum_ = sum(it.weight for it in where.preferred if all(meets(term, node) for term in it.terms))
     for taint in node.taints:
         if taint.effect is Effect.PREFER_NO_SCHEDULE:
@@ -130,12 +130,12 @@ def liking(where: Where, node: Node) -> int:
 
 
 def puts_off(node: Node) -> bool:
-    """True if some taint makes it one of the last to be tried."""
+    """True if some taint makes the node one of the last to be tried."""
     return any(taint.effect is Effect.PREFER_NO_SCHEDULE for taint in node.taints)
 
 
 def driven_out(where: Where, node: Node, now: int) -> tuple[Taint, int] | None:
-    """The NoExecute taint for which a task that runs there has to go first, and when (ms); None: none."""
+    """(the NoExecute taint that drives out a running task first, when in ms); None if none does."""
     found: list[tuple[int, Taint]] = []
     for taint in node.taints:
         if taint.effect is not Effect.NO_EXECUTE:

@@ -1,7 +1,7 @@
-"""Classes of nodes: those that some tasks may use and others not, indexed by free devices.
+"""Classes of nodes: those that some tasks may use and others not, indexed by how they look.
 
-A class is the open nodes of one pool and of certain node types; a Domain narrows it to one place, to labels
-and taints, or to a size of device.
+A class is the open nodes without taints of one pool and of certain node types. A Domain is those of its open
+nodes that meet a Spec: labels, affinity and tolerations, or a size of device.
 """
 
 from bisect import bisect_left, insort
@@ -13,14 +13,14 @@ from pliant.sched.world.node_affinity import ANYWHERE, Where, liking, suits
 from pliant.sched.world.nodes import Listener, Look, NodeState
 
 Key = tuple[int, tuple[int, ...], int, str]
-"""Growth of what is stranded, rank of the look, cores left (or the part that is taken), name."""
+"""(growth of the stranded amount, rank of the look, cores left or minus their part of all, name)."""
 
 ASKS = 16
-"""Of how many asks the best nodes are remembered: in a cycle most work asks for one of few shapes."""
+"""For how many asks the best nodes are cached: in a cycle most work asks for one of few shapes."""
 
 
 class NodeClass(Listener):
-    """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
+    """The open nodes without taints of one pool and of certain node types, bucketed by their Look."""
 
     __slots__ = (
         "_free", "_idle", "_largest", "_looks", "_sizes", "bests", "names", "nodes", "pool", "types",
@@ -34,9 +34,9 @@ class NodeClass(Listener):
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
         self.usable = 0  # devices that could be claimed if nothing else were there
-        # As of when its nodes were heard last.
+        # As of the last _hear().
         self._looks: dict[Look, list[tuple[int, str]]] = {}
-        # Ask -> of each look as it is now the best node; None: no node of it has room.
+        # Ask -> look -> the key of its best node now; None: no node of it has room.
         self.bests: dict[Hashable, dict[Look, Key | None]] = {}
         self._idle: dict[int, int] = {}
         self._free = 0
@@ -45,14 +45,14 @@ class NodeClass(Listener):
 
     @property
     def looks(self) -> dict[Look, list[tuple[int, str]]]:
-        """How nodes look -> their (spare, name), sorted."""
+        """Look -> the (spare, name) of its nodes, sorted."""
         if self.late:
             self._hear()
         return self._looks
 
     @property
     def idle(self) -> dict[int, int]:
-        """Idle devices -> how many nodes have so many."""
+        """Number of idle devices -> how many nodes have so many."""
         if self.late:
             self._hear()
         return self._idle
@@ -96,7 +96,7 @@ class NodeClass(Listener):
         return self._largest
 
     def bests_for(self, ask: Hashable) -> dict[Look, Key | None]:
-        """Where to remember the best node of each look for such an ask; a node that changes takes it out."""
+        """The cache of the best node of each look for an ask; a change of a node removes its look."""
         found = self.bests.get(ask)
         if found is None:
             if len(self.bests) >= ASKS:
@@ -108,7 +108,7 @@ class NodeClass(Listener):
         return self.reaches(node) and not node.tainted
 
     def reaches(self, node: NodeState) -> bool:
-        """True if it is one of its pool and types that takes new claims, of some at least."""
+        """True if the node is of this pool and these types and takes new claims, from some work at least."""
         return (
             node.open
             and node.pool == self.pool
@@ -116,7 +116,7 @@ class NodeClass(Listener):
         )
 
     def fill(self, nodes: list[NodeState]) -> None:
-        """Take in those of these nodes that are its own, sorted by name, while it is empty."""
+        """Fill the empty class with its own among these nodes, which are sorted by name."""
         mine = list(filter(self.takes, nodes))
         looks, idle, look, alike = self._looks, self._idle, None, list[tuple[int, str]]()
         for node in mine:
@@ -208,14 +208,14 @@ class Spec(NamedTuple):
     labels: Labels = ()  # they carry all of these
     wheres: tuple[Where, ...] = (ANYWHERE,)  # they suit one of these
     device_memory: int = 0  # bytes: none of their devices is smaller
-    liked: int | None = None  # they are liked just so much, by the first of `wheres`; None: whatever
+    liked: int | None = None  # their liking() by the first of `wheres`; None: any
 
 
 PLAIN = Spec()
 
 
 class Domain(NodeClass):
-    """The nodes of a class that a Spec narrows further."""
+    """The open nodes of a pool and types that meet a Spec."""
 
     __slots__ = ("spec",)
 
@@ -239,5 +239,5 @@ def spec_of(cls: NodeClass) -> Spec:
 
 
 def labels_of(cls: NodeClass) -> Labels:
-    """What its nodes must carry to be in it, their type left out."""
+    """The labels that its nodes must carry, besides their type."""
     return spec_of(cls).labels

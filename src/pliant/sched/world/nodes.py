@@ -15,7 +15,7 @@ from pliant.model.workload import TaskKey
 
 NOBODY: dict[str, int] = {}
 ALL = {"": GPU}
-"""Who has a device that nobody has, or one task all of it: shared by devices, replaced and never changed."""
+"""The owners of a free device, and of one that one task has as a whole: shared by devices, never changed."""
 
 
 class Device:
@@ -38,13 +38,13 @@ class Device:
         self.stamp = 0  # changes whenever one of them claims or carries something else of it
 
     def whole(self) -> Share:
-        """What a task takes that asks for all of it."""
+        """The share of a task that takes all of it."""
         if self._whole is None:
             self._whole = Share(self.gpu.uuid, GPU, self.gpu.memory)
         return self._whole
 
     def is_whole(self, share: Share) -> bool:
-        """True if that is what whole() says."""
+        """True if the share is that of whole()."""
         return share.portion == GPU and share.memory == self.gpu.memory and not share.owner
 
     @property
@@ -54,7 +54,7 @@ class Device:
 
     @property
     def promised(self) -> int:
-        """Thousandths that are claimed but lie on what others still carry."""
+        """Thousandths that are claimed but still carried by others."""
         return max(0, self.held - GPU)
 
     @property
@@ -68,7 +68,7 @@ class Device:
         return not (self.held or self.held_memory or self.gpu.foreign)
 
     def others(self, share: Share) -> int:
-        """Thousandths that are claimed by whom its owner does not share a device with."""
+        """Thousandths that other owners claim."""
         return self.claimed - self.claimed_by.get(share.owner, 0)
 
     def room(self, share: Share) -> bool:
@@ -76,7 +76,7 @@ class Device:
         return self.takes(share.portion, share.memory, share.owner)
 
     def takes(self, portion: int, memory: int, owner: str) -> bool:
-        """The same for thousandths and bytes of an owner."""
+        """room() for thousandths and bytes of an owner."""
         return (
             self.claimed + portion <= GPU
             and self.claimed_memory + memory <= self.gpu.memory
@@ -89,7 +89,7 @@ class Device:
         return self.takes_now(share.portion, share.memory, share.owner)
 
     def takes_now(self, portion: int, memory: int, owner: str) -> bool:
-        """The same for thousandths and bytes of an owner."""
+        """room_now() for thousandths and bytes of an owner."""
         return (
             self.held + portion <= GPU
             and self.held_memory + memory <= self.gpu.memory
@@ -98,7 +98,7 @@ class Device:
         )
 
     def fill(self, key: TaskKey | None) -> None:
-        """Let one task claim all of it while nobody else claims or carries any; None: nobody."""
+        """Set the one task that claims all of it, if no other claims or carries any; None: no task."""
         self.stamp += 1
         self.claimed = self.held = 0 if key is None else GPU
         self.claimed_memory = self.held_memory = 0 if key is None else self.gpu.memory
@@ -113,32 +113,32 @@ class Device:
 
 
 class Look(NamedTuple):
-    """What decides about the place of a node in the order of nodes, besides what it has to spare."""
+    """What decides the place of a node in the order of nodes, besides its spare cores or memory."""
 
     free: int  # unclaimed devices
     usable: int  # devices in all
     room: int  # unclaimed thousandths of all its devices together
     rests: tuple[int, ...]  # unclaimed thousandths of each device claimed in part, sorted
     capacity: int  # all its millicores, or all its bytes of memory
-    by_memory: bool  # of memory it has less left than of cores, measured by what work asks for
+    by_memory: bool  # measured by what work asks for, less memory is left than cores
     kind: str  # its node type; empty: none
 
 
 class Listener:
-    """An index over nodes that is told when one of them changes."""
+    """An index over nodes that is updated when one of them changes."""
 
     __slots__ = ("late", "room")
 
     def __init__(self) -> None:
         self.room = 0  # unclaimed thousandths of all devices of its nodes together
-        self.late: dict[NodeState, None] = {}  # have changed; a node tells how in tell_classes()
+        self.late: dict[NodeState, None] = {}  # nodes that changed; they report it in tell_classes()
 
     def remove(self, node: "NodeState") -> None:
-        """It is no longer one of its nodes."""
+        """Remove a node from the index."""
         raise NotImplementedError
 
     def moved(self, node: "NodeState", was: "Look", spare: int, idle: int) -> None:
-        """A node that looked like this, with so much to spare and so many idle devices, has changed."""
+        """Update a node that changed; `was`, `spare` and `idle` are its former values."""
         raise NotImplementedError
 
 
@@ -165,38 +165,38 @@ class NodeState:
         self.held_cpu = self.held_memory = 0
         self.tasks: dict[TaskKey, None] = {}  # that claim or carry anything here
         self.stamp = 0  # changes whenever anything here does
-        self.claimants = 0  # of those, that claim
+        self.claimants = 0  # tasks that claim anything here
         self.open = row.ready and not row.draining  # takes new claims
         self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)  # not from all
         self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
         self.rates = (0, 0)  # see weigh()
-        # What its classes know of it, and whether that is no longer so: see tell_classes().
+        # What its classes know of it, and whether that is out of date: see tell_classes().
         self.look, self.spare = self.looks_now()
         self.told_idle = self.idle
         self.late = False
 
     def weigh(self, cpu: int, memory: int) -> None:
-        """So many millicores and bytes are asked for with each GPU."""
+        """Set how many millicores and bytes work asks for per GPU."""
         if self.rates != (cpu, memory):
             self.rates = cpu, memory
             self._changed(self.room)
 
     def looks_now(self) -> tuple[Look, int]:
-        """How it looks, and how much of its cores (or memory) nobody claims."""
+        """(its Look now, its unclaimed cores, or memory if Look.by_memory)."""
         row, (by_memory, spare) = self.row, self.scarcer(0, 0)
         rests = tuple(sorted(self._rests())) if self.partly else ()
         capacity = row.memory if by_memory else row.cpu
         return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
 
     def scarcer(self, cores: int, bytes_: int) -> tuple[bool, int]:
-        """Look.by_memory once so much more of it is claimed, and how much nobody claims then."""
+        """(Look.by_memory, unclaimed cores or memory) once so much more of both is claimed."""
         (cpu, memory), free_cpu, free_memory = self.rates, self.free_cpu - cores, self.free_memory - bytes_
         by_memory = free_memory * cpu < free_cpu * memory
         return by_memory, free_memory if by_memory else free_cpu
 
     def _rests(self) -> Iterator[int]:
-        """What nobody claims of each device that is claimed in part."""
+        """The unclaimed thousandths of each device that is claimed in part."""
         for it in self.devices.values():
             if 0 < it.claimed < GPU and not it.gpu.foreign:
                 yield GPU - it.claimed
@@ -216,7 +216,7 @@ class NodeState:
         return leaves or not self.open or self.usable < len(self.devices)
 
     def account(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
-        """Add (sign 1) or remove (-1) one task's claim and carry, as far as they lie here.
+        """Add (sign 1) or remove (-1) one task's claim and carry, as far as they are on this node.
 
         False if some device of theirs is unknown; such a part is left out.
         """
@@ -233,7 +233,7 @@ class NodeState:
     def exchange(
         self, key: TaskKey, old: Placement | None, new: Placement | None, carry: Placement | None
     ) -> tuple[bool, bool]:
-        """Let a task claim something else; whether all devices before and after are known."""
+        """Replace a task's claim; returns whether all devices (before, after) are known."""
         self.stamp += 1
         before = self.room
         only = old or new
@@ -247,13 +247,13 @@ class NodeState:
         return both
 
     def take(self, key: TaskKey, devices: Iterable[Device]) -> None:
-        """A task that has nothing claims these whole devices, which nobody else has. Sums follow: took()."""
+        """Claim whole devices that no task has, for a task that has nothing. took() updates the sums."""
         self.tasks[key] = None
         for device in devices:
             device.fill(key)
 
     def give(self, key: TaskKey, place: Placement) -> bool:
-        """The way back of take(); False, and nothing changed, if it is not alone there."""
+        """Undo take(); False, with nothing changed, if the task is not alone there."""
         devices = self.held_alone(place)
         if devices is None:
             return False
@@ -263,7 +263,7 @@ class NodeState:
         return True
 
     def took(self, tasks: int, devices: int, cpu: int, memory: int) -> None:
-        """So many tasks have taken so much together; negative: have given it back."""
+        """Count what so many tasks took together; negative: what they gave back."""
         self.stamp += 1
         self.claimants += tasks
         self.claimed_cpu += cpu
@@ -276,7 +276,7 @@ class NodeState:
         self._changed(self.room + devices * GPU)
 
     def held_alone(self, place: Placement) -> list[Device] | None:
-        """The devices of a place, all whole, if nobody else claims or carries any of them; else None."""
+        """The devices of a place, all whole, if only its task claims them and none carries any; else None."""
         found: list[Device] = []
         for share in place.shares:
             device = self.devices.get(share.gpu)
@@ -355,7 +355,7 @@ class NodeState:
         return (held is None or self._shift(key, held, sign, False, False, True)) and known
 
     def _changed(self, room: int) -> None:
-        """Something here has changed since so much of its devices was unclaimed."""
+        """Tell the classes of a change here; `room`: unclaimed thousandths before it."""
         more, late, self.late = self.room - room, self.late, True
         for cls in self.classes:
             cls.room += more
@@ -363,7 +363,7 @@ class NodeState:
                 cls.late[self] = None
 
     def tell_classes(self) -> None:
-        """Tell the classes how it looks now: once for many changes, when one of them is asked."""
+        """Update the classes with its look now: once for many changes, when one of them is read."""
         if not self.late:
             return
         self.late = False
@@ -387,7 +387,7 @@ class NodeState:
 
 
 def _shared(sums: dict[str, int], owner: str, was: int, now: int) -> dict[str, int]:
-    """Who has how much of a device, now that an owner has more or less of it; nobody has nothing."""
+    """Owner -> thousandths of a device after the part of one owner changed; owners with 0 are left out."""
     if not now:
         return NOBODY
     if not was or (len(sums) == 1 and owner in sums):  # it is all the owner's

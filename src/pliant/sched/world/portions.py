@@ -74,12 +74,12 @@ def step_up(workload: Workload, devices: int, bound: int) -> int:
 
 
 def extension(request: Request, devices: int) -> Request:
-    """What so many devices more for a running task ask of its node."""
+    """The request of a running task for so many more devices of its node."""
     return replace(request, devices=devices, cpu=0, memory=0)
 
 
 def need_of(world: Holdings, workload: Workload) -> Need:
-    """Of background work all that it holds is bonus, and what it lacks is nobody's concern but its own."""
+    """The need of a workload. All that background work holds is bonus, and it counts as lacking nothing."""
     keys = world.keys_of(workload.id)
     if len(keys) == 1 and not workload.background and rigid(workload):
         return _need_of_one(world, workload, keys[0])
@@ -150,7 +150,7 @@ def _asked_for(world: Holdings, workload: Workload) -> Need:
 
 
 def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> Need:
-    """The same for the most frequent kind: one task, all or nothing."""
+    """_asked_for() of the most frequent kind: one task, all or nothing."""
     if world.claim_of(key) is not None:
         return SERVED
     task = world.tasks[key]
@@ -176,7 +176,7 @@ def _claims(world: Holdings, workload: Workload, group: TaskGroup) -> list[Place
 
 
 def _core(group: TaskGroup, tasks: list[Task]) -> list[Part]:
-    """What so many of a group's first tasks ask for; of an elastic one the first device."""
+    """The parts of these tasks of a group in a core; one device for an elastic task."""
     if group.elastic:
         one = replace(group.request, devices=1)
         return [Part(task.key, one, most=group.request.devices) for task in tasks]
@@ -216,7 +216,7 @@ def _portion(
 
 
 def bonus_chunks(world: Holdings, workload: Workload) -> list[Chunk]:
-    """The bonus portions it could take next, best first. It must miss nothing that it asked for.
+    """The bonus portions it could take next, best first. It must lack nothing that it asked for.
 
     Background work gets its core and its wanted portions in the same way.
     """
@@ -242,7 +242,7 @@ def bonus_chunks(world: Holdings, workload: Workload) -> list[Chunk]:
 
 
 def without(claim: Placement, uuids: frozenset[str]) -> Placement:
-    """The same placement less these devices."""
+    """The same placement without these devices."""
     return replace(claim, shares=tuple(share for share in claim.shares if share.gpu not in uuids))
 
 

@@ -37,7 +37,7 @@ def ancestry(departments: Mapping[str, Department], did: str) -> tuple[str, ...]
 def below(
     projects: Mapping[str, Project], departments: Mapping[str, Department], department: str
 ) -> list[str]:
-    """Projects that lead up to a department by the parents of theirs, whether it is known or not."""
+    """Projects below a department, by the parents of their departments; it may be unknown itself."""
     found = []
     for pid, project in projects.items():
         now, seen = project.department, {""}

@@ -1,4 +1,4 @@
-"""One table of the kinds of rows: what names a row, in which order kinds come, where rows are held.
+"""The table of the kinds of rows: what identifies a row, the order of the kinds, where rows are held.
 
 Code that puts, drops, copies, stores or records rows reads this table: a kind that nothing is derived from
 is one entry here. How a row is written as text follows from the types of its class and needs no entry.
@@ -59,7 +59,7 @@ class RowKinds:
         return found
 
     def identity(self, row: object) -> tuple[str, Hashable]:
-        """What makes two rows of any kinds the same thing. Raises UnknownKind."""
+        """Equal for two rows of any kinds that are the same thing. Raises UnknownKind."""
         kind = self.of(row)
         return kind.slot, kind.key(row)
 

@@ -1,4 +1,4 @@
-"""Whether rows make sense: what a workload asks for, else it is set aside, and what is claimed of a node."""
+"""Checks what a workload asks for (if it makes no sense, it is set aside) and what is claimed of a node."""
 
 from pliant.model.quantity import GPU
 from pliant.model.reason import SetAside

@@ -1,8 +1,8 @@
 """What the rest of a device is worth to the shares that are asked for: docs/reference/scheduling/packing.md
 
-The fewest devices that hold a mix of shares are the answer of a linear program over patterns (what one device
-may hold), found column by column, in exact fractions. Its prices say what part of a device each share is
-worth; what is left of a device is worth the most that could still be put there.
+A linear program over patterns (what one device may hold), solved column by column in exact fractions, gives
+the fewest devices that hold a mix of shares. Its prices are the part of a device that each share is worth.
+The rest of a device is worth the most that could still be put there.
 """
 
 from fractions import Fraction
@@ -10,26 +10,26 @@ from functools import lru_cache
 from math import lcm
 
 UNITS = 50
-"""Into so many equal parts a device is divided; shares are rounded up to them."""
+"""Equal parts of a device; shares are rounded up to them."""
 
 PARTS = 64
-"""Shares of one size count as so many 64ths of all, rounded down: the mix changes seldom."""
+"""The number of shares of each size is rounded down to 64ths of all, so that the mix seldom changes."""
 
 LEAST = 64
-"""Of fewer shares in all nothing is concluded."""
+"""With fewer shares in total, the mix counts as unknown."""
 
 MOST = 60
-"""Patterns that are looked at: prices that are not exact are still good for comparing."""
+"""Most patterns that are tried: prices that are not exact are still good for comparing."""
 
 Mix = tuple[tuple[int, int], ...]
 """(units of a device, 64ths of all shares that ask for so many), the largest first."""
 
 Worth = tuple[int, ...]
-"""By units that are left of a device: thousandths of a device; empty: nothing is known."""
+"""Units that are left of a device -> their worth in thousandths of a device; empty: unknown."""
 
 
 def mix_of(counts: dict[int, int]) -> Mix:
-    """`counts`: thousandths of a device -> how many ask for so many."""
+    """The mix of shares. `counts`: thousandths of a device -> how many shares ask for so many."""
     total = sum(counts.values())
     if total < LEAST:
         return ()
@@ -41,9 +41,9 @@ def mix_of(counts: dict[int, int]) -> Mix:
     return tuple(sorted(((units, part) for units, part in parts if part), reverse=True))
 
 
-@lru_cache(maxsize=64)  # a mix at a border goes to and fro
+@lru_cache(maxsize=64)  # a mix near a rounding border alternates
 def worth(mix: Mix) -> Worth:
-    """A function of the mix. It rises with what is left; 1000 is a whole device, give or take."""
+    """The worth of what is left of a device. It rises with what is left; a whole device is about 1000."""
     if not mix:
         return ()
     sizes = [units for units, _ in mix]
@@ -71,14 +71,14 @@ class _Program:
         self._costs = [1] * len(each)
 
     def prices(self) -> tuple[list[int], int]:
-        """Of each demand, as whole numbers, and what a device costs on the same scale."""
+        """(the price of each demand as an integer, what a device costs on the same scale)."""
         rows = [row for row, cost in zip(self._inverse, self._costs, strict=True) if cost]
         found = [sum(column, Fraction(0)) for column in zip(*rows, strict=True)]
         whole = lcm(*(price.denominator for price in found))
         return [int(price * whole) for price in found], whole
 
     def enter(self, column: dict[int, int], cost: int) -> None:
-        """Take in what serves so much of each demand, for what is used up first by it."""
+        """Bring a column (how much it serves of each demand) into the basis; the first one used up leaves."""
         steps = [sum(row[c] * count for c, count in column.items()) for row in self._inverse]
         _, out = min((self._amounts[r] / step, r) for r, step in enumerate(steps) if step > 0)
         self._costs[out] = cost
@@ -95,7 +95,7 @@ class _Program:
 
 
 def _fullest(sizes: list[int], prices: list[int]) -> tuple[list[int], list[int]]:
-    """By units of room the highest price of what fits, and which size is put there first; -1: none."""
+    """By units of room: the highest price of what fits, and the size that is put there first; -1: none."""
     values, chosen = [0], [-1]
     for room in range(1, UNITS + 1):
         best, first = values[-1], -1

@@ -1,7 +1,7 @@
 """Everything the scheduler knows at one instant: rows as stored, claims with a journal, indexes over both.
 
 Facts change it through put() and drop(); decide() changes only claims, through the journal, and undoes them.
-What is derived is kept incrementally and equals that of a world built fresh from the same rows: snapshot().
+Derived values are kept incrementally and equal those of a world built fresh from the same rows: snapshot().
 """
 
 from collections.abc import Collection, Iterator
@@ -37,9 +37,9 @@ class World(Claims):
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that should not run (any more)
-        self._facts_changed = False  # since then
+        self._facts_changed = False  # since the sets were brought up to date
         self._current = 0  # length of the journal when the sets were brought up to date
-        self._bits_at = -1  # version of the world for which the next one holds
+        self._bits_at = -1  # version of the world for which `_bits` holds
         self._bits: list[tuple[str, int]] = []  # touched workloads with the sets they would belong to
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
@@ -51,12 +51,12 @@ class World(Claims):
 
     # ------------------------------------------------------------------ reading
     def need(self, workload: str) -> Need:
-        """What it misses and could have, as of now."""
+        """What a workload lacks and could have, as of now."""
         need = self._needs.get(workload)
         if need is None:
             row, keys = self.workloads[workload], self._members.get(workload, ())
             if len(keys) == 1 and keys[0] in self._claims and rigid(row) and not row.background:
-                need = SERVED  # as need_of() says: most that runs
+                need = SERVED  # as in need_of(): most running work
             elif workload not in self.flaws:
                 need = need_of(self, row)
             else:
@@ -71,11 +71,11 @@ class World(Claims):
 
     @property
     def strays(self) -> list[TaskKey]:
-        """Tasks that claim or carry something which is not there, sorted."""
+        """Tasks that claim or carry something unknown, sorted."""
         return sorted(self._strays)
 
     def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
-        """Open nodes of a pool, of these types (none: all), narrowed further."""
+        """The open nodes of a pool, of these types (empty: all), that meet a spec."""
         cls = self._classes.get((pool, types, spec))
         if cls is None:
             cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
@@ -84,12 +84,12 @@ class World(Claims):
         return cls
 
     def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
-        """The same nodes as far as they meet another spec."""
+        """The class of the same pool and types with another spec."""
         return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
 
     # ------------------------------------------------------------------ rows
     def rows(self, without: Collection[type[Row]] = ()) -> Iterator[Row]:
-        """All of them but some kinds, in an order in which the same world can be built of them."""
+        """All rows except some kinds, in an order in which the same world can be built from them."""
         for kind in WORLD_ROWS.kinds:
             if kind.row not in without:
                 yield from map(_row_of, self._slots[kind.slot].values())
@@ -129,7 +129,7 @@ class World(Claims):
                 self._slots[(kind := WORLD_ROWS.of(row)).slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
-        """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
+        """Remove a row, if it is there. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
         self._facts_changed = True
         kind = WORLD_ROWS.of(row)
@@ -166,7 +166,7 @@ class World(Claims):
             self._sort_members(row.workload, key if known is None else None)
         self._hold(key, row.carries, 1)
         if row.workload in self._semi and (workload := self.workloads.get(row.workload)) is not None:
-            self._guarantee(workload)  # a task that has succeeded leaves less of the core to be held
+            self._guarantee(workload)  # a task that succeeded needs no claim for the core any more
         if row.claims is row.carries or row.claims == row.carries:
             self.adrift.pop(key, None)
         else:
@@ -298,7 +298,7 @@ class World(Claims):
         return found + [wid for wid, bits in self._bits if bits & bit]
 
     def undo(self, mark: int) -> None:
-        """Take back every claim() since the mark; the sets never tell of what was taken back."""
+        """Undo every claim() since the mark; the sets never reflect claims that were undone."""
         if mark and mark == len(self._journal):
             return
         super().undo(mark)
@@ -309,7 +309,7 @@ class World(Claims):
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
-        """Change the queue tree around these projects with their sums moved along."""
+        """Within this context the queue tree above these projects may change; their sums move along."""
         workloads = [wid for project in projects for wid in self._of_project.get(project, ())]
         for wid in workloads:
             self._charge_workload(wid, -1)
@@ -319,7 +319,7 @@ class World(Claims):
             self._charge_workload(wid, 1)
 
     def _sort_members(self, wid: str, last: TaskKey | None = None) -> None:
-        """Put the tasks of a workload in order; only `last` may be out of it, at the end."""
+        """Sort the tasks of a workload; with `last`, only that one, at the end, may be out of order."""
         members = self._members.get(wid)
         if members is None or len(members) < 2 or (workload := self.workloads.get(wid)) is None:
             return

@@ -1,4 +1,4 @@
-"""A workload as a tree: task groups and sub-groups, of which each level needs so many at their minimum."""
+"""A workload as a tree of task groups and sub-groups; each level needs so many of these at their minimum."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Level:
 
 @dataclass(slots=True)
 class Stock:
-    """What a group of tasks has: `have` that run or are to run, `idle` that could be given a place."""
+    """Tasks by group: `have` are placed or succeeded, `idle` could be given a place."""
 
     priority: int = 0  # of the workload: that of groups without their own
     have: dict[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def least(group: TaskGroup) -> int:
 
 
 def tree(workload: Workload) -> Level:
-    """A sub-group under an unknown one, or under itself, counts as at the top."""
+    """The tree of a workload. A sub-group under an unknown one, or under itself, counts as at the top."""
     if not workload.subgroups:
         return _level("", workload.min_groups, workload.within, workload.groups)
     known = {sub.name: sub for sub in workload.subgroups}
@@ -52,7 +52,7 @@ def tree(workload: Workload) -> Level:
 
 
 def constrained(workload: Workload) -> bool:
-    """True if it asks where any of its tasks lie."""
+    """True if a topology constraint holds for any of its tasks."""
     if workload.within is not None:
         return True
     for group in workload.groups:
@@ -95,7 +95,7 @@ def _met_children(level: Level, have: Mapping[str, int]) -> int:
 
 
 def core_met(workload: Workload, have: Mapping[str, int]) -> bool:
-    """True if the core of the workload is there with so many tasks in each group."""
+    """True if the core of the workload is complete with so many tasks in each group."""
     if len(workload.groups) == 1 and not workload.subgroups:
         only = workload.groups[0]
         enough = have.get(only.name, 0) >= least(only)
@@ -115,9 +115,9 @@ def _size(child: Level | TaskGroup) -> int:
 
 
 def missing(child: Level | TaskGroup, stock: Stock) -> list[tuple[TaskGroup, int]] | None:
-    """Tasks by group that bring it to its minimum; none if it is there, None if it cannot get there.
+    """Tasks by group that bring it to its minimum; [] if it is there, None if it cannot get there.
 
-    Of the children of a level those go first of which something is there already, then by priority.
+    Children of a level that have some tasks already come first, then those of higher priority.
     """
     if isinstance(child, TaskGroup):
         lacks = least(child) - stock.have.get(child.name, 0)
@@ -140,7 +140,7 @@ def _started(child: Level | TaskGroup, stock: Stock) -> bool:
 
 
 def portion(level: Level, stock: Stock, more: PortionOf) -> list[tuple[TaskGroup, int]]:
-    """What a level at its minimum takes next: what its worst served child lacks, or one portion of that.
+    """What a level at its minimum takes next: what its worst served child lacks, or one portion of it.
 
     Children of higher priority come first. Empty if no child can take anything.
     """
@@ -161,20 +161,20 @@ def portion(level: Level, stock: Stock, more: PortionOf) -> list[tuple[TaskGroup
 
 
 def _priority(child: Level | TaskGroup, stock: Stock) -> int:
-    """The highest of its groups."""
+    """The highest priority of its groups."""
     own = (group.priority for group in groups_of(child))
     return max((stock.priority if each is None else each for each in own), default=stock.priority)
 
 
 def _served(child: Level | TaskGroup, stock: Stock) -> int:
-    """What it has for what it needs, in thousandths."""
+    """How much it has of what it needs, in thousandths."""
     if isinstance(child, TaskGroup):
         return stock.have.get(child.name, 0) * 1000 // max(1, least(child))
     return _met_children(child, stock.have) * 1000 // max(1, child.least)
 
 
 def surplus(level: Level, name: str, have: Mapping[str, int]) -> tuple[TaskGroup, ...]:
-    """The task groups of the smallest part around group `name` without which its level stays at its minimum.
+    """The task groups of the smallest branch around group `name` that its level can do without.
 
     Empty if there is none: all of it is core.
     """

@@ -22,7 +22,7 @@ class Tally:
     def __init__(self) -> None:
         self.gpu = self.cpu = self.memory = 0
         self.fixed_gpu = self.fixed_cpu = self.fixed_memory = 0
-        self._claimed: Resources | None = None  # made when it is asked for after a change
+        self._claimed: Resources | None = None  # None after a change, until it is read
 
     def add(self, gpu: int, cpu: int, memory: int, fixed: bool) -> None:
         self._claimed = None
@@ -35,7 +35,7 @@ class Tally:
             self.fixed_memory += memory
 
     def fix(self, gpu: int, cpu: int, memory: int) -> None:
-        """So much more (or less) of what is claimed already counts as non-preemptible."""
+        """Count so much more (or less) of what is claimed as non-preemptible."""
         self.fixed_gpu += gpu
         self.fixed_cpu += cpu
         self.fixed_memory += memory
@@ -56,25 +56,25 @@ class Tally:
 
 
 class Told(Protocol):
-    """A node, as far as it is told here."""
+    """The part of a node that Returned uses."""
 
     def took(self, tasks: int, devices: int, cpu: int, memory: int) -> None:
-        """So many tasks have taken so much together; negative: have given it back."""
+        """Count what so many tasks took together; negative: what they gave back."""
 
 
 class Returned:
-    """What tasks that took() whole devices have given back: of one node after the other, of their queues."""
+    """Sums of what tasks with whole devices gave back: by queue, and told to one node after the other."""
 
     __slots__ = ("_cpu", "_devices", "_memory", "_node", "_tasks", "sums")
 
     def __init__(self) -> None:
         # (project, pool, whether it is fixed) -> milli-GPUs, millicores, bytes
         self.sums: dict[tuple[str, str, bool], tuple[int, int, int]] = {}
-        self._node: Told | None = None  # that of the last one
-        self._tasks = self._devices = self._cpu = self._memory = 0  # what it does not know yet
+        self._node: Told | None = None  # the node of the last task
+        self._tasks = self._devices = self._cpu = self._memory = 0  # what the node has not been told
 
     def add(self, node: Told, place: Placement, charged: tuple[str, str, bool]) -> None:
-        """One more; its node hears of it when another one follows, or at tell_node()."""
+        """Add one task; its node is told when another node follows, or at tell_node()."""
         if node is not self._node:
             self.tell_node()
             self._node = node
@@ -87,7 +87,7 @@ class Returned:
         self.sums[charged] = all_gpu + devices * GPU, all_cpu + cpu, all_memory + memory
 
     def tell_node(self) -> None:
-        """Let the last node know."""
+        """Tell the last node what it has not been told."""
         if self._node is not None:
             self._node.took(-self._tasks, -self._devices, -self._cpu, -self._memory)
             self._node = None

@@ -1,1 +1,1 @@
-"""How the tables got their present form, step by step; run by pliant.store.migrate."""
+"""The steps that made the tables what they are now; run by pliant.store.migrate."""

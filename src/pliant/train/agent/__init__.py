@@ -1,1 +1,1 @@
-"""The agent of a task: has one worker process for each device that the task holds. No torch."""
+"""The agent of a task: runs one worker process for each device that the task holds. No torch."""

@@ -1,7 +1,7 @@
-"""The link to the scheduler: reads what this task has, says what has become of it. No torch.
+"""The link to the scheduler: reads this task's allocation and reports what the task does with it. No torch.
 
-The allocation comes from the server by long poll and, whatever has happened to the server, from the file in
-the attempt's folder. What is said goes out when the server answers; the job never waits for it.
+The allocation comes from the server by long poll and also, if the server is down, from the file in the
+attempt's folder. Reports are sent when the server answers; the job never waits for them.
 """
 
 import json
@@ -21,23 +21,23 @@ from pliant.client.transport import Transport
 
 PROTOCOL = 1
 POLL_S = 25.0  # of one long poll; the server allows 30
-LOOK_S = 0.25  # between two looks at the file
-AGAIN_S = (0.25, 5.0)  # pause before the server is tried again: at first, at most
-CLOCKS_MS = 5000  # clocks that differ by more are told about
+LOOK_S = 0.25  # between two reads of the file
+AGAIN_S = (0.25, 5.0)  # pause before the next try of the server: the first, the longest
+CLOCKS_MS = 5000  # a larger difference of the clocks is reported
 ALONE = "cpu-0"  # the device of a task without GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one task has, out of the allocation document."""
+    """What one task holds, from the allocation document."""
 
     version: int
-    devices: tuple[str, ...]  # keep
+    devices: tuple[str, ...]  # to keep
     draining: tuple[tuple[str, int], ...]  # (device, ms left when this was made)
 
 
 class AllocationSource(Protocol):
-    """Where an agent learns of resizes and to whom it answers."""
+    """Gives an agent its allocation and takes its acknowledgements and reports."""
 
     def wait(self, after: int, timeout_s: float) -> Holding | None: ...
     def ack(self, version: int, kind: Literal["drained", "joined"], devices: Sequence[str]) -> None: ...
@@ -49,13 +49,13 @@ class NoTask(PliantError):
 
 
 def shown_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The devices of this container, by their UUIDs; empty if what runs containers names them otherwise."""
+    """The UUIDs of this container's devices; empty if the container runtime names them otherwise."""
     names = environ.get("PLIANT_DEVICES", environ.get("NVIDIA_VISIBLE_DEVICES", "")).split(",")
     return tuple(name for name in names if name.startswith(("GPU-", "MIG-")))
 
 
 class Link:
-    """An AllocationSource over two threads, `start`ed and `close`d. Safe for any thread."""
+    """An AllocationSource with two threads, which `start` starts and `close` ends. Thread-safe."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Link:
         file: Path | None = None,
         shown: Sequence[str] = (),
     ) -> None:
-        """`attempt` is `<workload>/<task>/<number>`, `folder` its own, `pid` the agent's (default: ours).
+        """`attempt`: `<workload>/<task>/<number>`, `folder`: the attempt's, `pid`: the agent's or None (own).
 
-        In a container the document is a `file` elsewhere, and its names of devices are the scheduler's: those
-        of the task are, in their order, the ones that the container was `shown`.
+        In a container the document is in another `file`, with the scheduler's names of the devices. The
+        task's devices, in order, are then the devices that the container was `shown`.
         """
         workload, self.task, number = attempt.split("/")
         self.workload, self.number = workload, int(number)
@@ -83,18 +83,18 @@ class Link:
         self._document: dict[str, Any] | None = None
         self._deadlines: dict[str, float] = {}  # device -> monotonic seconds
         self._acks: list[dict[str, Any]] = []  # oldest first
-        self._status: dict[str, Any] | None = None  # the newest that was not sent
-        self._ahead_ms = 0  # of our clock before the server's
-        self._closing = False  # what is left to say is said at once
+        self._status: dict[str, Any] | None = None  # the newest report, if not sent yet
+        self._ahead_ms = 0  # how far our clock is ahead of the server's
+        self._closing = False  # True: reports are sent at once
         self._over = threading.Event()
         self._linked = threading.Event()
-        self._away = False  # the last try to be linked failed; the first may still be under way
+        self._away = False  # the last try to link failed; False also while the first is under way
         self._threads: list[threading.Thread] = []
-        self.trouble = ""  # why the server takes nothing from us; empty: it does, or was not reached yet
+        self.trouble = ""  # why the server refuses our messages; empty: it does not, or was not reached yet
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Link":
-        """Of the task that this process is part of. Raises NoTask."""
+        """The link of the task that this process belongs to. Raises NoTask."""
         attempt, folder = environ.get("PLIANT_ATTEMPT", ""), environ.get("PLIANT_ATTEMPT_DIR", "")
         if attempt.count("/") != 2 or not folder:
             raise NoTask(
@@ -120,7 +120,7 @@ class Link:
         )
 
     def start(self) -> None:
-        """Begin to listen and to talk."""
+        """Read the allocation file and start the threads."""
         self._read_file()
         if self._url and self._token:
             for name, work in (("follow", self._follow), ("tell", self._tell)):
@@ -129,7 +129,7 @@ class Link:
                 self._threads.append(thread)
 
     def close(self, patience_s: float = 2.0) -> None:
-        """Send what is left to say, for so long; then be quiet."""
+        """Send what is not sent yet, for at most `patience_s`, then end the threads."""
         until = time.monotonic() + patience_s
         with self._changed:
             self._closing = True
@@ -140,13 +140,13 @@ class Link:
             self._changed.notify_all()
 
     def _hears(self) -> bool:
-        """Whether it makes sense to wait for the server to take what is said."""
+        """True if the server may still take what is to be sent."""
         return bool(self._threads) and (self._linked.is_set() or not self._away)
 
     # -- AllocationSource ------------------------------------------------------------------------------
 
     def wait(self, after: int, timeout_s: float) -> Holding | None:
-        """What the task has, once that is of a version above `after`; None when time is up."""
+        """What the task holds, as soon as its version is above `after`; None after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while True:
             self._read_file()
@@ -160,14 +160,14 @@ class Link:
                 self._changed.wait(min(left, LOOK_S))
 
     def ack(self, version: int, kind: Literal["drained", "joined"], devices: Sequence[str]) -> None:
-        """Say what has become of a document; it only ever shortens the wait of others."""
+        """Acknowledge a version; this only shortens the time that others wait for the devices."""
         gpus = [device for device in devices if device != ALONE]
         with self._changed:
             self._acks.append({"version": version, "kind": kind, "gpus": gpus})
             self._changed.notify_all()
 
     def progress(self, status: Mapping[str, Any]) -> None:
-        """How far the job is, by the master's `status`. The newest replaces those that were not sent."""
+        """Report the master's `status` to the scheduler. A new report replaces one not sent yet."""
         report = report_of(status)
         if self._file is not None and not self._url:
             self._write(report)
@@ -176,7 +176,7 @@ class Link:
             self._changed.notify_all()
 
     def _write(self, report: Mapping[str, Any]) -> None:
-        """For a server that no container reaches: it asks for the file."""
+        """Write the report to a file: a server that containers cannot reach fetches it."""
         fresh = self._folder / ".report.json"
         try:
             fresh.write_text(json.dumps(report), "utf-8")
@@ -186,7 +186,7 @@ class Link:
                 self.trouble = f"its report cannot be written: {error}"
                 _say(self.trouble)
 
-    # -- what is heard ---------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------
 
     def _holding(self) -> Holding | None:
         if self._document is None:
@@ -206,14 +206,14 @@ class Link:
         return Holding(self._document["version"], tuple(keeps), tuple(left))
 
     def _called(self, gpus: Sequence[str]) -> dict[str, str]:
-        """What these devices of the task, in order, are called where it runs."""
+        """The scheduler's names of the task's devices, in order -> their names where the task runs."""
         if self._file is None:
             return dict(zip(gpus, gpus, strict=True))
         by_place = [str(place) for place in range(len(gpus))]
         return dict(zip(gpus, self._shown if len(self._shown) == len(gpus) else by_place, strict=True))
 
     def _take(self, document: Any, now_ms: int) -> None:
-        """A document, read when the clock that its deadlines are by showed `now_ms`."""
+        """Take a document; `now_ms` is the present by the clock of its deadlines."""
         if not isinstance(document, dict) or not isinstance(document.get("tasks"), list):
             return
         with self._changed:
@@ -232,11 +232,11 @@ class Link:
             text = (self._file or self._folder / "allocation.json").read_bytes()
             document = json.loads(text)
         except (OSError, ValueError):
-            return  # replaced by rename: the next look finds it
+            return  # replaced by rename: the next read finds it
         self._take(document, time.time_ns() // 1_000_000 - self._ahead_ms)
 
     def _follow(self) -> None:
-        """Long polls, as long as the server answers; else now and then whether it does again."""
+        """Long-poll while the server answers; otherwise try again with growing pauses."""
         pause = AGAIN_S[0]
         transport = self._transport()
         while not self._over.is_set():
@@ -249,7 +249,7 @@ class Link:
                     f"{self._base}/allocation",
                     query=[("after", after)],
                     headers={"Prefer": f"wait={POLL_S:.0f}"},
-                    repeatable=False,  # a connection that broke may mean another server: say again who asks
+                    repeatable=False,  # a broken connection may mean a new server: link again first
                 )
                 self._take(answer, int(answer["now"]))
                 pause = AGAIN_S[0]
@@ -258,14 +258,14 @@ class Link:
                 continue
             except NotFound:
                 self._away = True
-                self._over.wait(1.0)  # nothing is held and nothing promised: this task is about to end
+                self._over.wait(1.0)  # no allocation and none to come: this task is about to end
                 continue
             except (Unauthorized, Conflict) as error:
                 self._refused(error)
                 pause = AGAIN_S[1]
             except PliantError:
                 self._away = True
-                self._linked.clear()  # it may come back as another one
+                self._linked.clear()  # it may come back as a new server process
             self._over.wait(pause)
             pause = min(2 * pause, AGAIN_S[1])
             transport.close()
@@ -296,7 +296,7 @@ class Link:
             self.trouble = text
 
     def _transport(self) -> Transport:
-        """To the server, which may have another port since it was restarted."""
+        """A connection to the server, whose port may differ after a restart."""
         state = self._folder.parents[3]
         record = server_record(str(state)) if (state / "attempts") == self._folder.parents[2] else None
         url = str(record["url"]) if record is not None else self._url
@@ -304,7 +304,7 @@ class Link:
             url, self._token, timeout=POLL_S + 10, authority=authority_of(url.rstrip("/"), str(state))
         )
 
-    # -- what is said ----------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------
 
     def _due(self, quiet_until: float) -> bool:
         return self._closing or time.monotonic() >= quiet_until
@@ -330,7 +330,7 @@ class Link:
                     answer = transport.call("POST", f"{self._base}/progress", body=status)
                     quiet_until = time.monotonic() + answer["nextMs"] / 1000
             except (Unauthorized, Conflict, NotFound) as error:
-                self._refused(error)  # it will not be taken later either
+                self._refused(error)  # the server would refuse it later, too
             except PliantError:
                 transport.close()
                 transport = None
@@ -347,7 +347,7 @@ class Link:
 
 
 def report_of(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The master's `status` in the words of the scheduler's API."""
+    """The master's `status` with the field names of the scheduler's API."""
     loss = status.get("loss")
     sizes = status.get("step_ms_by_size") or {}
     return {
@@ -366,4 +366,4 @@ def report_of(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"pliant.train: {text}\n")  # in one piece: the workers write to the same log
+    sys.stderr.write(f"pliant.train: {text}\n")  # one write: the workers write to the same log

@@ -1,4 +1,4 @@
-"""Which job an agent serves and where its master is: beside it, or in the leading task of several."""
+"""Finds the agent's job and its master: in this task, or in the leading task of several."""
 
 import os
 import threading
@@ -13,9 +13,9 @@ from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 
 HERE, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # nosec B104
-"""Where a master listens: tasks of other machines reach it by a name that this one may not know yet."""
+"""Where a master listens. Tasks on other machines use a name that may not resolve on this one yet."""
 
-LEADER_S = 120.0  # for the leading task to begin
+LEADER_S = 120.0  # how long to wait for the leading task's master
 
 
 def _keep(folder: Path, word: str) -> None:
@@ -34,16 +34,16 @@ class Place:
     number: int  # of the attempt
     attempt_dir: Path
     folder: Path  # of the job: ledger, token
-    address: tuple[str, int] | None  # of the master that the tasks of a distributed job agreed on
+    address: tuple[str, int] | None  # (host, port) of a distributed job's master; None: the job has one task
     leads: bool  # the master runs here
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> "Place":
-        """A task of several has MASTER_ADDR, MASTER_PORT and RANK; rank 0 leads."""
+        """By PLIANT_*; a task of several also has MASTER_ADDR, MASTER_PORT and RANK, and rank 0 leads."""
         job, task, number = env["PLIANT_ATTEMPT"].split("/")
         own = Path(env["PLIANT_ATTEMPT_DIR"])
         if not {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= env.keys():
-            # Of this attempt alone: the next one begins from the newest checkpoint, which has its ledger.
+            # For this attempt only: the next one starts from the newest checkpoint, which has the ledger.
             return cls(job, task, int(number), own, own / "train", None, True)
         word = env.get("PLIANT_TRAIN_TOKEN", "")
         kept = env.get("PLIANT_CHECKPOINT_DIR") or (own if word else own.parents[1])
@@ -55,7 +55,7 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """Of the names of this task's workers: unique among tasks and attempts."""
+        """The prefix of this task's worker names, unique among tasks and attempts."""
         return f"{self.task}-{self.number}-"
 
     def worker_environment(self, master: str) -> dict[str, str]:
@@ -65,13 +65,13 @@ class Place:
             "PLIANT_TRAIN_JOB": self.job,
             "PLIANT_TRAIN_DIR": str(self.folder),
             "PYTHONUNBUFFERED": "1",
-            # Simulated cards compute nothing, of which torch would warn in every worker.
+            # Simulated cards compute nothing: torch would warn about that in every worker.
             **({"PYTHONWARNINGS": "ignore:CUDA initialization"} if "PLIANT_SIM_CARDS" in os.environ else {}),
         }
 
 
 def begin(place: Place, stop: threading.Event) -> tuple[MasterProcess | None, MasterClient]:
-    """The master, if this task leads, and a client of it. Raises TrainError."""
+    """(the master if this task leads, else None; a client of the job's master). Raises TrainError."""
     if not place.leads:
         return None, _join(place, stop)
     host, port = place.address or (HERE, 0)
@@ -88,7 +88,7 @@ def begin(place: Place, stop: threading.Event) -> tuple[MasterProcess | None, Ma
 
 
 def _join(place: Place, stop: threading.Event) -> MasterClient:
-    """Wait for the leading task."""
+    """Wait for the leading task's master. Raises TrainError."""
     assert place.address is not None
     address = "{}:{}".format(*place.address)
     until = time.monotonic() + LEADER_S
@@ -110,7 +110,7 @@ def _join(place: Place, stop: threading.Event) -> MasterClient:
 
 
 def _bury(place: Place, client: MasterClient) -> None:
-    """Workers of earlier attempts of this task are gone: their answers are not awaited."""
+    """Report the workers of this task's earlier attempts as gone: the master does not wait for them."""
     with suppress(MasterAway, Refused):
         known = client.call("status", {}, patience_s=20.0)
         for worker in known.get("workers", ()):

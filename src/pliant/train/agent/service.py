@@ -1,7 +1,7 @@
-"""The agent of a task: has one worker process on each GPU that the scheduler lets it have, live. No torch.
+"""The agent of a task: keeps one worker process on each GPU allocated to the task, also when that changes.
 
-`python -m pliant.train.agent -- COMMAND...` runs it; a script that calls `pliant.train.init()` inside a task
-becomes it by itself (`take_over`), and its workers run the script again.
+It imports no torch. `python -m pliant.train.agent -- COMMAND...` runs it. A script that calls
+`pliant.train.init()` inside a task becomes the agent (`take_over`), and its workers run the script again.
 """
 
 import fcntl
@@ -23,22 +23,22 @@ from pliant.train.errors import EX_TEMPFAIL, MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 
 POLL_S = 0.05
-STATUS_S = 1.0  # between two looks at how the job is
-NEWS_S = 0.2  # the same while newcomers are waited for
+STATUS_S = 1.0  # between two status calls to the master
+NEWS_S = 0.2  # the same while new workers are joining
 KILL_MS = 5000  # from SIGTERM to SIGKILL for a worker that does not leave in time
 KILLED = 128 + signal.SIGKILL
 LINGER_S = 10.0  # for the workers of other tasks to hear that the job is over
-AWAY_S = 60.0  # without a word from the master of another task and without a worker: the job is over
+AWAY_S = 60.0  # without an answer from another task's master and without workers, the agent gives up
 
 
 def take_over() -> None:
-    """Inside a task, and outside of any worker: become the agent, whose workers run this command line."""
+    """Inside a task but not in a worker: become the agent, whose workers run this command line."""
     env = os.environ
     if "PLIANT_TRAIN_MASTER" in env or not env.get("PLIANT_ATTEMPT_DIR") or not sys.orig_argv[1:]:
         return
     main = sys.modules.get("__main__")
     if not hasattr(main, "__file__") or "ipykernel" in sys.modules or _led(Path(env["PLIANT_ATTEMPT_DIR"])):
-        return  # people at work inside the task, or a command beside its job
+        return  # an interactive session in the task, or a command beside its job
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "pliant.train.agent", "--", sys.executable, *sys.orig_argv[1:]]
@@ -46,7 +46,7 @@ def take_over() -> None:
 
 
 def _without_devices(env: Any) -> dict[str, str]:
-    """By what a process was started with the node tells those that use a device from those that do not."""
+    """`env` without devices: from a process's first environment the node sees whether it uses a device."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
     return {**env, **hidden, "PLIANT_DEVICES": ",".join(shown_devices(env))}
 
@@ -70,7 +70,7 @@ def _take_lead(folder: Path) -> int | None:
 
 
 class Agent:
-    """Brings allocation, worker processes and master together, until the job is over or told to stop."""
+    """Follows the allocation with worker processes until the job is over or the agent is told to stop."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class Agent:
         reports: bool = True,
         mortal: bool = False,
     ) -> None:
-        """`master`: of this agent, if it leads; `grace_ms`: what a stop of all leaves; `reports`: to the
-        scheduler, for the whole job; `mortal`: it ends as killed when a worker of it is."""
+        """`master`: this agent's own, if it leads; `grace_ms`: the time that a stop of the task leaves;
+        `reports`: report the whole job to the scheduler; `mortal`: exit with KILLED if a worker is killed."""
         self._source, self._fleet, self._client, self._master = source, fleet, client, master
         self._stop = stop or threading.Event()
         self._grace_ms, self._reports, self._mortal = grace_ms, reports, mortal
         self._held = Holding(-1, (), ())
         self._read = -1  # version of the newest document
-        self._joined: set[str] = set()  # devices that were last said to be worked on
-        self._owes: dict[str, int] = {}  # "drained", "joined" -> version that was not acknowledged yet
+        self._joined: set[str] = set()  # devices in the last "joined" acknowledgement
+        self._owes: dict[str, int] = {}  # "drained", "joined" -> version to acknowledge
         self._ended: dict[str, Exit] = {}  # by device: workers that ended for good
         self._status: dict[str, Any] = {}
         self._closing = False  # the job is over
@@ -100,7 +100,7 @@ class Agent:
         self._heard = time.monotonic()
 
     def run(self) -> int:
-        """The exit code: 0 if the job has finished, or this task was told to stop."""
+        """Returns the exit code: 0 if the job has finished, or if this task was told to stop."""
         stopping, code_then = False, 0
         while True:
             if self._stop.is_set() and not stopping:
@@ -117,7 +117,7 @@ class Agent:
                 if exit.left and exit.device in self._held.devices:
                     self._ended[exit.device] = exit
                 if self._mortal and exit.signal == signal.SIGKILL and not exit.left:
-                    code_then = KILLED  # by whom, the scheduler knows: perhaps for want of memory
+                    code_then = KILLED  # the scheduler knows why, e.g. out of memory
                     self._stop.set()
                 self._look(force=True)  # it may have been the end of the job
             if stopping and not self._fleet.devices():
@@ -150,7 +150,7 @@ class Agent:
                 self._joined = set(self._held.devices)
 
     def _look(self, *, force: bool = False) -> None:
-        """Ask the master how the job is; tell the scheduler."""
+        """Ask the master for the job's status and report it to the scheduler."""
         pause = NEWS_S if "joined" in self._owes else STATUS_S
         if not force and time.monotonic() - self._looked < pause:
             return
@@ -164,7 +164,7 @@ class Agent:
             self._source.progress(self._status)
 
     def _over(self) -> int | None:
-        """The exit code once nothing is left to do here."""
+        """The exit code once nothing is left to do here, else None."""
         state = self._status.get("state")
         if state in ("finished", "failed") and not self._closing:
             self._closing = True  # the remaining workers are told; none is restarted
@@ -195,7 +195,7 @@ class Agent:
         return 1
 
     def _linger(self) -> None:
-        """A leader stays until the other tasks know."""
+        """The leading task waits, up to LINGER_S, until all workers know that the job is over."""
         until = time.monotonic() + LINGER_S
         while self._master is not None and time.monotonic() < until:
             if all(w["state"] in ("left", "lost") for w in self._status.get("workers", ())):
@@ -263,7 +263,7 @@ def _serve(command: Sequence[str], stop: threading.Event, mortal: bool) -> int:
 
 
 def _grace(folder: Path) -> int:
-    """Ms between SIGTERM and SIGKILL, as this attempt was ordered."""
+    """Ms between SIGTERM and SIGKILL by the attempt's order.json, 30,000 by default."""
     try:
         return int(json.loads((folder / "order.json").read_text("utf-8"))["grace_ms"])
     except (OSError, ValueError, KeyError):

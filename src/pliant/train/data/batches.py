@@ -1,23 +1,23 @@
-"""Who gets which records of a global batch: pure arithmetic, exact at every size."""
+"""The division of a global batch among the workers: pure arithmetic, exact at every size."""
 
 from collections.abc import Sequence
 
 
 def share(total: int, parts: int, index: int) -> tuple[int, int]:
-    """The range [start, stop) that part `index` of `parts` has of `total`: ⌊total/parts⌋ or one more."""
+    """The range [start, stop) of part `index` of `parts` of `total`: ⌊total/parts⌋ records or one more."""
     least, more = divmod(total, parts)
     start = index * least + min(index, more)
     return start, start + least + (index < more)
 
 
 def micro_batches(count: int, cap: int) -> list[int]:
-    """Sizes of the ⌈count/cap⌉ micro-batches, none over `cap`, none two records smaller than another."""
+    """The sizes of ⌈count/cap⌉ micro-batches: at most `cap`, and they differ by at most one record."""
     parts = -(-count // cap)
     return [stop - start for start, stop in (share(count, parts, i) for i in range(parts))]
 
 
 def steps_per_epoch(records: int, global_batch: int) -> int:
-    """Global batches of one pass; the last one may be short, no record is left out."""
+    """The number of global batches in an epoch; the last one may be short, no record is left out."""
     return -(-records // global_batch)
 
 
@@ -28,12 +28,12 @@ def positions(step: int, records: int, global_batch: int) -> tuple[int, int, int
 
 
 def plan(global_batch: int, max_micro_batch: int, workers: int) -> tuple[int, int]:
-    """(micro-batches, records of the largest) of the worker that has most: the smallest count that fits."""
+    """(micro-batches, records of the largest) of the worker with the most records; as few as fit the cap."""
     most = -(-global_batch // workers)
     steps = -(-most // max_micro_batch)
     return steps, -(-most // steps)
 
 
 def owned(logical: int, size: int, rank: int) -> Sequence[int]:
-    """The logical workers that a rank computes, a contiguous range."""
+    """The contiguous range of logical workers that a rank computes."""
     return range(*share(logical, size, rank))

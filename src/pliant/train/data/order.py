@@ -1,7 +1,7 @@
-"""The order of an epoch's records: a pure function of (seed, epoch) that is never stored and never changes.
+"""The order of an epoch's records: a pure function of (records, seed, epoch), never stored, never changed.
 
-A keyed bijection on [0, records): six Feistel rounds on the next even power of two, walked until the value
-falls inside. Any slice costs only its own length, so no worker holds a permutation of a billion records.
+A keyed bijection on [0, records): six Feistel rounds on the next even power of two, repeated until the value
+is below `records`. A slice costs only its own length, so no worker holds a permutation of a billion records.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import numpy as np
 from pliant.train.errors import BadData, BadSettings
 
 _ROUNDS = 6
-_BLOCK = 8192  # positions that are worked out together
+_BLOCK = 8192  # positions computed together
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # constants of the splitmix64 finalizer
 
 
@@ -30,7 +30,7 @@ class Order:
         self._mask = (np.uint64(1) << self._half) - np.uint64(1)
 
     def indices(self, start: int, stop: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
-        """Records at positions [start, stop); raises IndexError outside of the epoch."""
+        """The records at positions [start, stop). Raises IndexError outside of the epoch."""
         if not 0 <= start <= stop <= self.records:
             raise IndexError(f"positions {start} to {stop} of an epoch of {self.records} records")
         found = np.arange(start, stop, dtype=np.uint64)
@@ -57,7 +57,7 @@ def _block(records: int, seed: int, epoch: int, number: int) -> "np.ndarray[Any,
 
 
 def positions_of(records: int, seed: int, epoch: int, start: int, stop: int) -> list[int]:
-    """`Order(records, seed, epoch).indices(start, stop)`, for who asks step after step."""
+    """`Order(records, seed, epoch).indices(start, stop)`, cached in blocks for one step after another."""
     found: list[int] = []
     while start < stop:
         number, at = divmod(start, _BLOCK)
@@ -68,7 +68,7 @@ def positions_of(records: int, seed: int, epoch: int, start: int, stop: int) -> 
 
 
 class GivenOrder:
-    """The order that a script gives: a function of the epoch, of the same length in each."""
+    """The order that a script gives: a function of the epoch with the same length in every epoch."""
 
     def __init__(self, function: Callable[[int], Sequence[int]], records: int) -> None:
         self._function, self._records = function, records
@@ -79,11 +79,11 @@ class GivenOrder:
         return self._length
 
     def fingerprint(self) -> str:
-        """Of the first epoch: workers with another order are refused."""
+        """A hash of the first epoch's order: the master refuses workers with another one."""
         return hashlib.blake2b(np.asarray(self._ids, dtype="<i8").tobytes(), digest_size=8).hexdigest()
 
     def indices(self, epoch: int, start: int, stop: int) -> list[int]:
-        """Records at positions [start, stop) of an epoch. Raises BadData if the order has another length."""
+        """The records at positions [start, stop) of an epoch. Raises BadData if its length is another."""
         if epoch != self._epoch:
             ids = self._checked(epoch)
             if len(ids) != self._length:

@@ -38,9 +38,9 @@ def write_records(path: str | Path, records: Iterable[bytes]) -> int:
 
 
 class RecordFile:
-    """The records of one or several files as a dataset; `decode` turns bytes into what the model takes.
+    """The records of one or several files as a dataset; `decode` turns bytes into the model's input.
 
-    Safe for threads (`os.pread`). Raises BadData for a file that is no record file or was cut off.
+    Thread-safe (`os.pread`). Raises BadData for a file that is not a record file or was cut off.
     """
 
     def __init__(self, *paths: str | Path, decode: Callable[[bytes], Any] | None = None) -> None:

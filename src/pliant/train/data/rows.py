@@ -1,4 +1,4 @@
-"""Datasets as the library sees them: a length, and the records at given places, in that order."""
+"""Datasets as the library uses them: a length, and the records at given indices in that order."""
 
 import csv
 import hashlib
@@ -18,8 +18,8 @@ READ_TRIES = 3
 
 
 class Rows:
-    """Any dataset: tensors or arrays of one length (alone, in a tuple or in a dict), or what has len() and
-    [i]. `collate` makes a batch of a list of records; the default is torch's."""
+    """Any dataset: tensors or arrays of one length (alone, in a tuple or in a dict), or an object with len()
+    and [i]. `collate` makes a batch from a list of records; the default is torch's."""
 
     def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> None:
         from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
@@ -51,15 +51,15 @@ class Rows:
         return len(self._columns[0]) if self._columns else len(self._data)
 
     def take(self, indices: Sequence[int], chance: "Chance | None" = None) -> Any:
-        """The records at indices as one batch. Raises what the dataset raises. With `chance`, what a dataset
-        draws at random depends on the record and the epoch only."""
+        """The records at `indices` as one batch. Raises what the dataset raises. With `chance`, the dataset's
+        random draws depend only on the seed, the epoch and the record."""
         if self._columns:
             places = torch.as_tensor(np.asarray(indices, dtype=np.int64))
             return _rebuild(self._data, lambda column: column.index_select(0, places))
         return self._collate(self.read(indices, chance))
 
     def read(self, indices: Sequence[int], chance: "Chance | None") -> list[Any]:
-        """The records one by one."""
+        """The records as a list, read one by one."""
         if chance is None:
             return [self._data[int(index)] for index in indices]
         with _own_randomness():
@@ -72,12 +72,12 @@ class Rows:
     def whole(
         self, indices: Sequence[int], chance: "Chance | None" = None
     ) -> tuple[Any, list[int], dict[int, str]]:
-        """(batch, indices that are in it, error by index that cannot be read after some tries)."""
+        """(batch, indices in it, error by index for records that cannot be read in READ_TRIES tries)."""
         try:
             return self.take(indices, chance), list(indices), {}
         except TrainError:
             raise
-        except Exception:  # noqa: BLE001 - a dataset may raise anything; which record it was is found out below
+        except Exception:  # noqa: BLE001 - a dataset may raise anything; the records to blame are found below
             bad: dict[int, str] = {}
             for index in indices:
                 error = self._unreadable(int(index))
@@ -93,7 +93,7 @@ class Rows:
             except Exception as error:  # noqa: BLE001 - it goes into the report
                 if attempt == READ_TRIES - 1:
                     return f"{type(error).__name__}: {error}"
-                time.sleep(0.05 * (attempt + 1))  # file servers have bad moments
+                time.sleep(0.05 * (attempt + 1))  # file servers fail now and then
             else:
                 return None
         return None
@@ -112,7 +112,7 @@ def _seed_all(chance: Chance, index: int) -> None:
 
 @contextmanager
 def _own_randomness() -> Iterator[None]:
-    """What the training itself draws does not depend on what its dataset drew."""
+    """Restores the random state, so that the training's draws do not depend on the dataset's."""
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:
         yield
@@ -144,8 +144,8 @@ def _rebuild(data: Any, pick: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 def csv_rows(
     path: str | Path, label: str, *, features: Sequence[str] | None = None, integer: bool = True
 ) -> Rows:
-    """(x, y) of a CSV file with a header: `label` is y (int64, or float32 unless `integer`), the rest x
-    (float32)."""
+    """The Rows (x, y) of a CSV file with a header: y is the column `label` (int64, or float32 unless
+    `integer`), x the columns `features`, by default all others (float32). Raises BadData."""
     file = Path(path)
     x: list[list[float]] = []
     y: list[float] = []
@@ -174,7 +174,7 @@ def csv_rows(
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """All tensors of a batch on the device."""
+    """The batch with all its tensors on the device."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):

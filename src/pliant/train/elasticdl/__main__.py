@@ -14,7 +14,7 @@ usage: python -m pliant.train.elasticdl ROLE --flag=value...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code: 0 for success or a task that was told to leave, 2 for a wrong command line."""
+    """Returns the exit code: 0 for success or a task told to leave, 2 for a wrong command line."""
     words = list(sys.argv[1:] if argv is None else argv)
     role = words[0] if words else ""
     if role not in ("master", "worker", "local", "run"):
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pliant.train.elasticdl.flags import parse
 
     flags = parse(words[1:])
-    if role == "run":  # what goes wrong in here is told to the master by the job itself
+    if role == "run":  # the job itself reports errors in here to the master
         from pliant.train.torch_start import import_torch
 
         import_torch(optimizers=flags.mode == "train")

@@ -1,4 +1,4 @@
-"""Columns of a record, and the codec `bytes`: their raw values one after another, in column order."""
+"""The columns of a record, and the codec `bytes`: their raw values, one after another in column order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Column:
 
     @property
     def count(self) -> int:
-        """Numbers in it."""
+        """The number of values in it."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def size(self) -> int:
-        """Bytes of it in a record."""
+        """Its size in a record, in bytes."""
         return self.count * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Column:
 
 
 def numeric_column(key: str, shape: int | Sequence[int] = (), dtype: Any = "float32") -> Column:
-    """A column of numbers. `dtype`: of NumPy, of torch, or its name. Raises BadSettings."""
+    """A column of numbers. `dtype`: a NumPy or torch type, or its name. Raises BadSettings."""
     sides = (shape,) if isinstance(shape, int) else tuple(int(side) for side in shape)
     if any(side < 1 for side in sides):
         raise BadSettings(f"Column {key!r} has the shape {list(sides)}: every side is at least 1")
@@ -49,8 +49,8 @@ def numeric_column(key: str, shape: int | Sequence[int] = (), dtype: Any = "floa
 
 
 def columns_of(value: Any, where: str) -> list[Column]:
-    """The columns that a function of a model file returned: Column objects, (name, shape, dtype), or whatever
-    has key, shape and dtype. `where` names the function for errors. Raises BadSettings."""
+    """The columns that a function of a model file returned: Column objects, (name, shape, dtype), or objects
+    with key, shape and dtype. `where` names the function in errors. Raises BadSettings."""
     if not isinstance(value, (list, tuple)):
         raise BadSettings(f"{where} returned a {type(value).__name__}, it should be a list of columns")
     found = []
@@ -74,7 +74,7 @@ def columns_of(value: Any, where: str) -> list[Column]:
 
 
 class BytesCodec:
-    """A record is the raw values of its features, then of its labels, nothing between, little-endian."""
+    """Decodes records of the features' raw values, then the labels', little-endian, without gaps."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BytesCodec:
         *,
         labels_optional: bool = False,
     ) -> None:
-        """`where` names the data for errors; `labels_optional`: a record may end after its features."""
+        """`where` names the data in errors; `labels_optional`: a record may end after its features."""
         self._columns = [*features, *labels]
         self._features = list(features)
         self._where = where
@@ -92,7 +92,7 @@ class BytesCodec:
         self._least = sum(column.size for column in features) if labels_optional else self._size
 
     def decode(self, record: bytes, number: int) -> Mapping[str, Array]:
-        """The columns by name. Raises BadData for a record of another length, naming it by its number."""
+        """The columns by name. Raises BadData, with the record's `number`, for a record of another length."""
         if len(record) not in (self._size, self._least):
             parts = ", ".join(f"{column} = {column.size}" for column in self._columns)
             raise BadData(

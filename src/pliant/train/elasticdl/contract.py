@@ -1,4 +1,4 @@
-"""What a model file has to define, checked without running it. No torch: the master asks this first."""
+"""Checks what a model file defines, without running it. No torch: the master checks this first."""
 
 import ast
 import difflib
@@ -30,19 +30,19 @@ _KEPT = "model_file.py"
 
 
 class BadModelFile(TrainError):
-    """The model file cannot be used, or code of it has raised; the message says where."""
+    """The model file cannot be used, or its code has raised; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name that is bound at the top of the file."""
+    """A name bound at the top level of the file."""
 
     name: str
     line: int
 
 
 def read(path: Path) -> str:
-    """The text of a model file. Raises BadModelFile if there is none, or it is no Python."""
+    """The text of a model file. Raises BadModelFile if it cannot be read or is not Python."""
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
@@ -64,7 +64,7 @@ def read(path: Path) -> str:
 
 
 def keep(path: Path, folder: Path) -> None:
-    """Have the file in the job's folder as it is at the begin: later workers run what the first ran."""
+    """Copy the file into the job's folder once: later workers run the same text as the first."""
     kept = folder / _KEPT
     if not kept.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,20 +74,20 @@ def keep(path: Path, folder: Path) -> None:
 
 
 def kept(path: Path, folder: Path | None) -> str:
-    """The text that the job in `folder` began with; that of the file if none was kept."""
+    """The text that the job in `folder` has kept; that of the file if it has kept none."""
     found = folder / _KEPT if folder is not None else path
     return read(found if found.exists() else path)
 
 
 def check(path: Path, mode: str, names: Mapping[str, str]) -> None:
-    """Raises BadModelFile for what can be seen to be missing in a file without running it."""
+    """Raises BadModelFile if the file, without being run, is seen to lack a part of the contract."""
     found = defined(read(path))
     if not any(one.name == "*" for one in found):
         require(path, mode, names, found)
 
 
 def defined(text: str) -> list[Found]:
-    """What a file binds at its top; "*" for an import of everything."""
+    """The names that a file binds at its top level; "*" for an import of everything."""
     return list(_bound(ast.parse(text).body))
 
 
@@ -122,7 +122,7 @@ def _missing(path: Path, symbol: str, names: Mapping[str, str], found: list[Foun
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[Found]:
-    """Names that these statements bind, in whatever branch."""
+    """The names that these statements bind, in any branch."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield Found(node.name, node.lineno)

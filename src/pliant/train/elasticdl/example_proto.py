@@ -1,7 +1,7 @@
 """The codec `tf_example`: reads serialized tf.train.Example messages, without TensorFlow or protobuf.
 
-Example{1: Features{1: map entry{1: name, 2: Feature}}}; a Feature holds one list: 1 of bytes, 2 of floats,
-3 of int64, each {1: values}, packed or one by one.
+Example{1: Features{1: map entry{1: name, 2: Feature}}}. A Feature holds one list: field 1 bytes, field 2
+floats, field 3 int64, each {1: values}, packed or one by one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Malformed(ValueError):
-    """These bytes are no message of protobuf's."""
+    """The bytes are not a protobuf message."""
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, place after it)."""
+    """(value, position after it). Raises Malformed."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -32,7 +32,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(field, wire type, value) of a message."""
+    """Yields (field, wire type, value) of a message. Raises Malformed."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -87,7 +87,7 @@ def parse(record: bytes) -> dict[str, list[bytes] | Array]:
 
 
 class ExampleCodec:
-    """With columns their arrays, in shape and dtype; without any whatever the record holds."""
+    """Decodes the columns as arrays of their shape and dtype; without columns, all that a record holds."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ExampleCodec:
         self._where = where
 
     def decode(self, record: bytes, number: int) -> Mapping[str, Any]:
-        """The columns by name. Raises BadData, naming the record by its number."""
+        """The columns by name. Raises BadData with the record's `number`."""
         who = f"Record {number} of {self._where}"
         try:
             found = parse(record)

@@ -1,4 +1,4 @@
-"""Records of a source as the minibatches that a model takes, by the functions of its file."""
+"""Turns the records of a source into a model's minibatches, by the functions of its model file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from pliant.train.errors import BadSettings
 
 
 class Decoded:
-    """A source's records with their columns, one at a time."""
+    """A source's records, decoded one at a time."""
 
     def __init__(self, records: Any, codec: Any) -> None:
         self._records, self._codec = records, codec
@@ -34,7 +34,7 @@ class Feed(Rows):
         self._records, self._file, self._symbol, self._mode = records, file, symbol, mode
 
     def take(self, indices: Sequence[int], chance: Chance | None = None) -> Any:
-        """(features, labels) of these records; of prediction data perhaps features alone."""
+        """(features, labels) of these records; labels may be () in prediction."""
         records = self.read(indices, chance)
         made = self._file.call(self._symbol, records, self._mode)
         where = self._file.where(self._symbol)
@@ -53,7 +53,7 @@ class Feed(Rows):
 
 
 def rows_of(file: ModelFile, flags: Flags, mode: str) -> Rows:
-    """The records that the flags name for a mode. Raises BadData, BadSettings, BadModelFile."""
+    """The records that the flags give for a mode. Raises BadData, BadSettings, BadModelFile."""
     where, flag = flags.records(mode)
     codec = file.codec(flags.codec, where, labels_optional=mode == PREDICTION)
     records = Decoded(open_records(where, flag), codec)
@@ -69,7 +69,7 @@ def rows_of(file: ModelFile, flags: Flags, mode: str) -> Rows:
 
 
 def tensors(value: Any, where: str) -> Any:
-    """Arrays, numbers and lists of them as tensors, in the same dicts and tuples. Raises BadSettings."""
+    """Arrays, numbers and lists as tensors, with dicts and tuples kept. Raises BadSettings."""
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The flags of a job, in the spellings of all of ElasticDL's clients."""
+"""The flags of a job, in the spellings of all ElasticDL clients."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 CODECS = ("bytes", "tf_example")
-TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"  # what a model file is told
+TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"  # the `mode` that a model file gets
 MODES = {"train": TRAINING, "evaluate": EVALUATION, "predict": PREDICTION}  # by the client's verb
-SYMBOLS = (  # what a model file may define; a flag of the same name gives it another name there
+SYMBOLS = (  # what a model file may define; a flag of the same name gives the name used in the file
     "model",
     "feature_columns",
     "label_columns",
@@ -26,7 +26,7 @@ SYMBOLS = (  # what a model file may define; a flag of the same name gives it an
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What a job trains, evaluates or predicts, and with what."""
+    """The parsed flags of a job."""
 
     model_file: Path
     mode: str
@@ -50,7 +50,7 @@ class Flags:
     names: dict[str, str]  # symbol -> its name in the model file
 
     def records(self, mode: str) -> tuple[str, str]:
-        """(where the records for training, evaluation or prediction are, the flag that says so)."""
+        """(place of the records for a mode: training, evaluation or prediction; the flag that gives it)."""
         return {
             TRAINING: (self.train_data, "train_data_dir"),
             EVALUATION: (self.validation_data, "validation_data_dir"),
@@ -64,7 +64,7 @@ class Flags:
 
 
 def parse(words: Sequence[str]) -> Flags:
-    """Of a command line; ends the program with 2 and a message for one that is wrong."""
+    """Parse a command line; for a wrong one, print a message and exit with code 2."""
     parser = argparse.ArgumentParser(
         prog="python -m pliant.train.elasticdl", allow_abbrev=False, argument_default=""
     )

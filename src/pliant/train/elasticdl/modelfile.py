@@ -1,4 +1,4 @@
-"""A model file that has been run: its functions as PyTorch needs them, and whose fault an error is."""
+"""Runs a model file and gives its functions in the form that PyTorch needs; blames its errors on the file."""
 
 import importlib.util
 import inspect
@@ -16,16 +16,16 @@ from pliant.train.elasticdl.contract import SIGNATURES, BadModelFile, Found, def
 from pliant.train.elasticdl.example_proto import ExampleCodec
 from pliant.train.errors import GenerationOver, TrainError
 
-_LABELS = ("label", "target", "y_true")  # how a first parameter begins that is not the output
+_LABELS = ("label", "target", "y_true")  # first parameters that begin so take the labels, not the output
 _MODEL = ("model", "net", "module")
 
 
 class ModelFile:
-    """The contract of one file. Its methods raise BadModelFile for what the file's own code does wrong."""
+    """The parts of one model file. The methods raise BadModelFile for errors of the file's own code."""
 
     def __init__(self, path: Path, mode: str, names: Mapping[str, str], folder: Path | None = None) -> None:
-        """Run the file, or what a job in `folder` has kept of it. `mode`: train, evaluate or predict;
-        `names`: what it calls each part."""
+        """Run the file, or the copy that the job in `folder` has kept. `mode`: train, evaluate or predict;
+        `names`: the file's name of each part."""
         self.path = path
         self._names = names
         text = kept(path, folder)
@@ -34,21 +34,21 @@ class ModelFile:
         require(path, mode, names, [Found(name, lines.get(name, 0)) for name in vars(self._module)])
 
     def has(self, symbol: str) -> bool:
-        """Whether the file defines that part of the contract."""
+        """True if the file defines that part of the contract."""
         return hasattr(self._module, self._names[symbol])
 
     def part(self, symbol: str) -> Any:
-        """What the file calls so."""
+        """The file's object for that part."""
         return getattr(self._module, self._names[symbol])
 
     def where(self, symbol: str) -> str:
-        """For errors."""
+        """The part's name for error messages."""
         return f"{self._names[symbol]}() of {self.path}"
 
     # -- the parts -------------------------------------------------------------------------------------
 
     def model(self) -> torch.nn.Module:
-        """A new model, or the file's only one."""
+        """A new model if the file has a function for it, else the file's own module."""
         made = self.part("model")
         if not isinstance(made, torch.nn.Module):
             made = self.call("model")
@@ -69,7 +69,7 @@ class ModelFile:
         scheduler = None
         if isinstance(made, tuple) and len(made) == 2:
             made, scheduler = made
-        if callable(made) and not isinstance(made, torch.optim.Optimizer):  # one that waits for parameters
+        if callable(made) and not isinstance(made, torch.optim.Optimizer):  # a function of the parameters
             with self.blamed("optimizer"):
                 made = made(list(model.parameters()))
         if not isinstance(made, torch.optim.Optimizer):
@@ -80,7 +80,7 @@ class ModelFile:
         return made, scheduler
 
     def loss(self) -> Callable[[Any, Any], torch.Tensor]:
-        """loss(output, labels), whichever order the file has them in: the mean over the records."""
+        """loss(output, labels), for either order of the file's parameters: the mean over the records."""
         function = self._pairwise("loss", self.part("loss"))
 
         def mean(output: Any, labels: Any) -> torch.Tensor:
@@ -93,7 +93,7 @@ class ModelFile:
         return mean
 
     def metrics(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """By name: function(output, labels)."""
+        """The metrics by name: function(output, labels)."""
         if not self.has("eval_metrics_fn"):
             return {}
         found = self.call("eval_metrics_fn")
@@ -102,18 +102,18 @@ class ModelFile:
         return {str(n): self._pairwise("eval_metrics_fn", function) for n, function in found.items()}
 
     def callbacks(self) -> list[Any]:
-        """Those of the file."""
+        """The file's callbacks; [] if it has none."""
         found = self.call("callbacks") if self.has("callbacks") else []
         if not isinstance(found, (list, tuple)):
             raise self._wrong("callbacks", f"it gave a {type(found).__name__}")
         return list(found)
 
     def columns(self, symbol: str) -> list[Column]:
-        """Of feature_columns or label_columns; none where the file has none."""
+        """The columns of feature_columns or label_columns; [] if the file does not define them."""
         return columns_of(self.call(symbol), self.where(symbol)) if self.has(symbol) else []
 
     def codec(self, kind: str, where: str, *, labels_optional: bool) -> Callable[[bytes, int], Any]:
-        """What makes columns of a record and its number; without columns, its bytes as they are."""
+        """A function (record, number) -> columns; with `bytes` and no columns it returns the record."""
         features, labels = self.columns("feature_columns"), self.columns("label_columns")
         if kind == "bytes" and not features and not labels:
             return lambda record, _number: record
@@ -123,7 +123,7 @@ class ModelFile:
     # -- calling ---------------------------------------------------------------------------------------
 
     def call(self, symbol: str, *values: Any) -> Any:
-        """A function of the file, with as many of the values as it takes."""
+        """Call a function of the file with as many of the values as it takes."""
         function = self.part(symbol)
         if not callable(function):
             raise self._wrong(symbol, f"it is a {type(function).__name__}")
@@ -134,7 +134,7 @@ class ModelFile:
 
     @contextmanager
     def blamed(self, symbol: str, *, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """What is raised in here is the file's fault, `unless` that says otherwise of a RuntimeError."""
+        """Turns errors of the block into BadModelFile, but not a RuntimeError if `unless()` is true."""
         try:
             yield
         except (TrainError, GenerationOver):
@@ -152,7 +152,7 @@ class ModelFile:
             inspect.signature(function).bind(None, None)
         except TypeError as error:
             raise self._wrong(symbol, f"it takes ({', '.join(names)})") from error
-        except ValueError:  # built in: it does not say what it takes
+        except ValueError:  # a built-in without a signature
             return function  # type: ignore[no-any-return]
         if names[0].lower().startswith(_LABELS):
             return lambda output, labels: function(labels, output)
@@ -176,8 +176,8 @@ class ModelFile:
 
 
 def forward(model: torch.nn.Module, network: Any, features: Any) -> Any:
-    """`network` (the model, or what wraps it) on features: a dict goes by name where the model's forward has
-    such parameters; one with a single entry is that entry."""
+    """Call `network` (the model or its wrapper) on features. A dict is passed by name if the model's forward
+    has such parameters; otherwise a dict with one entry is passed as that entry."""
     if isinstance(features, dict):
         if features.keys() <= set(inspect.signature(model.forward).parameters):
             return network(**features)
@@ -194,7 +194,7 @@ def _run(path: Path, text: str) -> Any:
     sys.modules["model_file"] = module
     folder = str(path.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # for what lies beside it
+        sys.path.insert(0, folder)  # for modules beside it
     try:
         exec(
             compile(text, str(path), "exec", dont_inherit=True), vars(module)
@@ -207,7 +207,7 @@ def _run(path: Path, text: str) -> Any:
 
 
 def _blame(path: Path, what: str, error: Exception) -> BadModelFile:
-    """An error of the user's code, with its traceback from the first line of their file on."""
+    """An error of the user's code, with its traceback from the first frame of their file on."""
     frames = traceback.extract_tb(error.__traceback__)
     own = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), 0)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]

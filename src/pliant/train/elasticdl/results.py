@@ -1,4 +1,4 @@
-"""What evaluation and prediction leave: a file for each block of records, and one result of all."""
+"""The results of evaluation and prediction: one file per block of records, then one result of all."""
 
 import json
 import os
@@ -11,25 +11,25 @@ from pliant.train.errors import BadData, TrainError
 
 
 def blocks(records: int, size: int) -> int:
-    """How many blocks of `size` hold all the records."""
+    """The number of blocks of `size` that hold all records."""
     return -(-records // size)
 
 
 class Parts:
-    """By the number of its block: who computes one again, because its first worker was lost, replaces it."""
+    """One file per block. A block computed again, because its first worker was lost, replaces the file."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self._folder = folder / f"{mode}-parts"
 
     def write(self, number: int, value: Any) -> None:
-        """Whole or not at all."""
+        """Write a block's result, whole or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
         aside = self._folder / f".{number}.{os.getpid()}"
         aside.write_text(json.dumps(value), "utf-8")
         aside.rename(self._path(number))
 
     def read(self, number: int) -> Any:
-        """What was written. Raises TrainError if nothing was."""
+        """A block's result. Raises TrainError if it cannot be read."""
         try:
             return json.loads(self._path(number).read_text("utf-8"))
         except OSError as error:
@@ -40,7 +40,7 @@ class Parts:
 
 
 def metrics(parts: Parts, count: int) -> dict[str, float]:
-    """Means over all records."""
+    """The metrics' means over all records, and the number of records."""
     sums: dict[str, float] = {}
     for number in range(count):
         for name, value in parts.read(number).items():
@@ -50,7 +50,7 @@ def metrics(parts: Parts, count: int) -> dict[str, float]:
 
 
 def write_predictions(parts: Parts, count: int, target: Path) -> int:
-    """One CSV file with a row for each record, in order; how many."""
+    """Write one CSV file with a row per record, in order. Returns the number of rows. Raises BadData."""
     target.mkdir(parents=True, exist_ok=True)
     aside, rows, header = target / f".predictions.{os.getpid()}", 0, ""
     with aside.open("w", encoding="utf-8", newline="") as out:
@@ -73,7 +73,7 @@ def write_predictions(parts: Parts, count: int, target: Path) -> int:
 
 
 def finish(flags: Flags, folder: Path, records: int, checkpoints: Path | None) -> str:
-    """Make the job's result of what its workers left in `folder`, and say what it is."""
+    """Make the job's result from its workers' files in `folder`. Returns a sentence about it, or ""."""
     parts, count = Parts(folder, flags.mode), blocks(records, flags.records_per_task)
     output = Path(flags.output) if flags.output else None
     if flags.mode == "train":
@@ -93,7 +93,7 @@ def finish(flags: Flags, folder: Path, records: int, checkpoints: Path | None) -
 
 
 def _copy(source: Path, target: Path) -> None:
-    """The files of a folder into another, each whole or not at all; what else is there stays."""
+    """Copy a folder's files into another, each whole or not at all; other files there stay."""
     if not source.is_dir():
         raise TrainError(f"The final model is not in {source}: was it moved?")
     target.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What one process of a worker runs: trains, evaluates or predicts as a model file says."""
+"""The program of one worker process: trains, evaluates or predicts with a model file."""
 
 import os
 import traceback
@@ -21,11 +21,11 @@ from pliant.train.worker.job import Job
 from pliant.train.worker.snapshot import weights
 
 Compute = Callable[[Any, Rows, range, int], Any]  # (model, rows, places, minibatch) -> what is written
-SAY_EVERY = 100  # steps between two lines of the first rank
+SAY_EVERY = 100  # steps between two lines printed by rank 0
 
 
 def run(flags: Flags) -> None:
-    """Raises TrainError; the job has been told of it then."""
+    """Run the job by its flags. Raises TrainError; the job's exception hook reports it to the master."""
     if "OMP_NUM_THREADS" not in os.environ:  # workers on one machine share its cores, with others
         torch.set_num_threads(max((os.cpu_count() or 1) // (flags.workers + 1), 1))
     hooks: list[Callable[[int, list[int]], None]] = []  # known once the file is read
@@ -77,7 +77,7 @@ def _train(flags: Flags, file: ModelFile, job: Job) -> None:
 
 
 class Told:
-    """What the first rank says, and what the callbacks of the model file hear."""
+    """Prints rank 0's progress and calls the model file's callbacks, on rank 0 only."""
 
     def __init__(self, file: ModelFile, job: Job) -> None:
         self._file, self._job = file, job
@@ -85,7 +85,7 @@ class Told:
         self._step, self._evaluated = -1, -1
 
     def step(self) -> None:
-        """A micro-batch is through; perhaps a step with it."""
+        """Call it after each micro-batch; it reports once per step."""
         job = self._job
         if job.rank != 0 or job.applied == self._step:
             return
@@ -99,13 +99,13 @@ class Told:
             _say(f"step {job.applied} of {total}: loss {job.loss:.6f}, {workers}")
 
     def epoch(self, epoch: int) -> None:
-        """A pass over the data is through."""
+        """Call it after each epoch."""
         if self._job.rank == 0 and self._job.loss is not None:
             _say(f"epoch {epoch + 1}: loss {self._job.loss:.6f}")
             self._tell("on_epoch_end", epoch, {"loss": self._job.loss})
 
     def end(self) -> None:
-        """Training is over."""
+        """Call it after the training."""
         if self._job.rank == 0:
             self._evaluation()
             self._tell("on_train_end", {"loss": self._job.loss})
@@ -125,8 +125,8 @@ class Told:
 
 
 def sums_of(file: ModelFile) -> Callable[[Any, Any], dict[str, Any]]:
-    """function(model, batch) -> sums over its records of the loss and the metrics. A metric gives a value for
-    each record, or their mean."""
+    """function(model, batch) -> sums of the loss and the metrics over the batch's records. A metric returns a
+    value per record, or their mean."""
     loss, metrics = file.loss(), file.metrics()
 
     def sums(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
@@ -210,8 +210,8 @@ def _predicted(file: ModelFile, job: Job) -> Compute:
 
 
 def load_weights(model: torch.nn.Module, folder: str) -> None:
-    """The final weights of a job with this checkpoint folder, else those of its newest checkpoint. Raises
-    BadCheckpoint."""
+    """Load a job's final weights from its checkpoint folder, else those of its newest checkpoint. Raises
+    BadCheckpoint; BadSettings without a folder."""
     if not folder:
         raise BadSettings("Name the weights to use: --checkpoint_dir=FOLDER of the job that trained them")
     tensors, manifest = weights(folder)

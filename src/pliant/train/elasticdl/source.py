@@ -1,4 +1,4 @@
-"""Where records come from: a folder of record files, or the bundled digits. No torch."""
+"""The sources of records: a folder of record files, or the bundled digits. No torch."""
 
 import zlib
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ HELD_OUT = 1500  # the bundled records from here on are for evaluation
 
 
 class Digits(Sequence[bytes]):
-    """The bundled digits in MNIST's shape: 28 x 28 bytes of grey and one byte that is the label."""
+    """The bundled digits in MNIST's shape: 28 x 28 grey bytes, then one label byte."""
 
     def __init__(self, first: int, stop: int, count: int | None = None) -> None:
-        """Records `first` to `stop` of the bundled ones; with `count`, repeated until there are so many."""
+        """The bundled records [first, stop); with `count`, repeated up to that number."""
         packed = Path(pliant.__file__).parent / "engines/local/images/quickstart/digits.bin"  # data, no code
         raw = np.frombuffer(zlib.decompress(packed.read_bytes()), dtype=np.uint8)
         total = raw.size // (SMALL * SMALL + 1)
@@ -46,21 +46,21 @@ class Digits(Sequence[bytes]):
 
 
 def _enlarged(pixels: Array) -> Array:
-    """8 x 8 of 0..16 as 28 x 28 of 0..255: each pixel three by three, and a margin of two."""
+    """8 x 8 pixels of 0..16 as 28 x 28 of 0..255: each pixel becomes 3 x 3, plus a margin of 2."""
     large = pixels.repeat(3, axis=1).repeat(3, axis=2).astype(np.uint16) * 16
     margin = (SIDE - 3 * SMALL) // 2
     return np.pad(np.minimum(large, 255).astype(np.uint8), ((0, 0), (margin, margin), (margin, margin)))
 
 
 def open_records(where: str, flag: str) -> Sequence[bytes] | RecordFile:
-    """`digits:N` (the first 1,500, repeated), `digits:test` (the other 297), a folder of record files, or one
-    file. `flag` gave it. Raises BadData if there is nothing."""
+    """Open `digits:N` (the first 1,500 digits, repeated), `digits:test` (the other 297), a folder of record
+    files or one file. `flag` names the option in errors. Raises BadData if there are no records."""
     if where.startswith("digits:"):
         return _digits(where.removeprefix("digits:"), flag)
     path = Path(where)
     if not path.exists():
         raise BadData(f"--{flag}={where}: there is no such folder. Make it, or try --{flag}=digits:60000")
-    hidden = (".", "_")  # what is being written, and what others put beside
+    hidden = (".", "_")  # files being written, and files of other programs
     files = [path]
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(hidden))

@@ -1,1 +1,1 @@
-"""The master of a job: who is in it, what was done, who leases which shard. No torch."""
+"""The master of a job: its members, its ledger and its shard queues. No torch."""

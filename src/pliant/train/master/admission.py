@@ -1,4 +1,4 @@
-"""Who may join a job: the same version, the same job, the same script. Each refusal names the cure."""
+"""Decides which workers may join: same version, same job, same script. Each refusal names the remedy."""
 
 import time
 from typing import Any
@@ -20,7 +20,7 @@ def of_this_job(worker: str, job: str, protocol: int, mine: str) -> None:
 
 
 def same_settings(worker: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Raises Refused for a worker that would train something else."""
+    """Raises Refused for a worker whose settings differ from the job's."""
     for key in theirs.keys() | ours.keys():
         if theirs.get(key) != ours.get(key):
             raise Refused(
@@ -32,7 +32,7 @@ def same_settings(worker: str, theirs: dict[str, Any], ours: dict[str, Any]) -> 
 
 
 def room_for(worker: str, others: int, global_batch: int | None) -> None:
-    """Raises Refused for a worker that would have no record of a batch."""
+    """Raises Refused for a worker that would get no record of a global batch."""
     if global_batch is not None and others >= global_batch:
         raise Refused(
             f"global_batch={global_batch} is too small for {count(others + 1, 'worker')}: {worker} has no "
@@ -43,7 +43,7 @@ def room_for(worker: str, others: int, global_batch: int | None) -> None:
 
 
 def clock_apart(worker: str, theirs_ms: int) -> str | None:
-    """A warning about a clock that differs; nothing but the times in logs depends on it."""
+    """A warning if the clocks differ by more than 5 s; only the times in logs depend on them."""
     apart = abs(theirs_ms - int(time.time() * 1000))
     if apart <= 5_000:
         return None

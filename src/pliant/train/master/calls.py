@@ -1,4 +1,4 @@
-"""Calls to the master: one kept connection per thread, one JSON object in and out."""
+"""Calls to the master: one persistent connection per thread, one JSON object in and one out."""
 
 import http.client
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 from pliant.train.errors import MasterAway, Refused
 
-ANSWER_S = 10.0  # beyond what a long call may wait
+ANSWER_S = 10.0  # timeout of an answer, in addition to a long call's own wait
 
 
 class MasterClient:
-    """Talks to the master at `address` (host:port) for any number of threads."""
+    """Calls the master at `address` (host:port); safe for any number of threads."""
 
     def __init__(self, address: str, token: str, *, patience_s: float = 120.0) -> None:
         host, _, port = address.rpartition(":")
@@ -29,7 +29,7 @@ class MasterClient:
 
     @classmethod
     def from_environment(cls) -> "MasterClient | None":
-        """What PLIANT_TRAIN_MASTER and PLIANT_TRAIN_TOKEN_FILE say; None outside of a job."""
+        """A client by PLIANT_TRAIN_MASTER and PLIANT_TRAIN_TOKEN_FILE; None outside of a job."""
         address = os.environ.get("PLIANT_TRAIN_MASTER")
         if not address:
             return None
@@ -48,7 +48,7 @@ class MasterClient:
         wait_ms: int = 0,
         patience_s: float | None = None,
     ) -> dict[str, Any]:
-        """POST /v1/name; waits for a master that is away. Raises MasterAway when out of patience, Refused."""
+        """POST /v1/name; retries while the master is away. Raises MasterAway after `patience_s`, Refused."""
         until = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         data = json.dumps({**(body or {}), "wait_ms": wait_ms}).encode()
         pause = 0.01

@@ -1,4 +1,4 @@
-"""How far the job is and how fast it goes, as the master tells people and the scheduler."""
+"""The progress and speed of the job, as the master reports them to users and the scheduler."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,25 +11,25 @@ LEDGER_EVERY = 50  # steps between two lines of progress in the ledger
 
 @dataclass(slots=True)
 class Progress:
-    """Fed by the workers' reports; holds no clock."""
+    """Fed by the workers' reports; reads no clock."""
 
     step: int = 0
     world: int = 0
-    written: int = 0  # the step that the ledger knows
-    step_ms: dict[int, float] = field(default_factory=dict)  # by world size, running mean
+    written: int = 0  # the newest step in the ledger
+    step_ms: dict[int, float] = field(default_factory=dict)  # by world size: running mean of ms per step
     losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=512))
     changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=512))  # (step, world)
     marks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=32))  # (now, step)
     report: dict[str, Any] = field(default_factory=dict)
 
     def generation(self, _number: int, size: int, step: int) -> None:
-        """The world has another size from this step on."""
+        """From this step on the world has this size."""
         self.world, self.step = size, step
         self.written = min(self.written, step)
         self.changes.append((step, size))
 
     def advance(self, step: int, body: dict[str, Any], now: int) -> bool:
-        """A worker says how far it is; True if the ledger should know."""
+        """Take a worker's report. True if the step is to be written to the ledger."""
         if step > self.step:
             self.step = step
             self.marks.append((now, step))
@@ -45,12 +45,12 @@ class Progress:
         return due
 
     def replay(self, kind: str, body: dict[str, Any]) -> None:
-        """A line of the ledger."""
+        """Take over a `progress` or `restored` event of the ledger."""
         self.step = body["step"] if kind == "restored" else max(self.step, body["step"])
         self.written = self.step
 
     def status(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Its part of the answer to `status`."""
+        """The progress part of the answer to `status`."""
         batch, records = settings.get("global_batch", 0), settings.get("epoch_records", 0)
         each = settings.get("steps_per_epoch", 0)
         epoch = self.step // each if each else 0

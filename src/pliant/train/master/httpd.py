@@ -1,4 +1,4 @@
-"""HTTP/1.1 with JSON for a handful of callers: long calls that notice at once when the other side is gone."""
+"""HTTP/1.1 with JSON for a few callers; a long call notices at once when its caller is gone."""
 
 import contextlib
 import hmac
@@ -16,7 +16,7 @@ from typing import Any
 from pliant.train.errors import Refused
 
 BODY_MAX = 64 << 20
-Answer = dict[str, Any] | None  # None: nothing to say yet, wait
+Answer = dict[str, Any] | None  # None: no answer yet, wait
 Route = Callable[["Call"], Answer]
 
 
@@ -30,7 +30,7 @@ class Bell:
     def ring(self) -> None:
         with self._lock:
             for ear in self._ears:
-                with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet
+                with contextlib.suppress(BlockingIOError):  # full of unread rings
                     ear.send(b"!")
 
     def add(self, ear: socket.socket) -> None:
@@ -50,7 +50,7 @@ class Call:
         self._handler = handler
 
     def get(self, name: str, kind: type, default: Any = ...) -> Any:
-        """A field of the body; Refused says what is wrong with it."""
+        """A field of the body. Raises Refused if it is missing or of another type."""
         value = self.body.get(name, default)
         if value is ... or (
             value is not default
@@ -62,7 +62,7 @@ class Call:
         return value
 
     def hold_line(self, worker: str) -> None:
-        """From now on the end of this connection is news about the worker."""
+        """From now on the end of this connection counts as a break of the worker's line."""
         self._handler.hold_line(worker)
 
 
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.line(worker, True)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the ledger says what happened."""
+        """Logs nothing: the ledger records what happened."""
 
     def do_POST(self) -> None:
         try:
@@ -110,12 +110,12 @@ class Handler(BaseHTTPRequestHandler):
         except ConnectionError:
             self.close_connection = True
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it and the master lives
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it; the master lives
             status, answer = 500, {"error": f"{type(error).__name__}: {error}", "code": "internal"}
         data = json.dumps(answer).encode()
         phrase = HTTPStatus(status).phrase
         head = f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
-        try:  # in one piece: two would meet Nagle's algorithm
+        try:  # one write: Nagle's algorithm would delay a second one
             self.wfile.write(f"{head}\r\n\r\n".encode() + data)
         except OSError:
             self.close_connection = True
@@ -161,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Serves `routes` on `listener`, a socket that listens already."""
+    """Serves `routes` on `listener`, a listening socket."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -179,10 +179,10 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.connections: set[socket.socket] = set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke is no error of ours: its line has been given up."""
+        """Ignores broken connections: `finish` has reported the break of their line."""
 
     def close(self) -> None:
-        """Stop serving and hang up on everybody."""
+        """Stop serving and shut down all connections."""
         self.shutdown()
         self.server_close()
         for connection in list(self.connections):
@@ -191,7 +191,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; Refused names a port that is taken."""
+    """A listening socket. Raises Refused if the port cannot be bound."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

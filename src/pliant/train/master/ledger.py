@@ -1,7 +1,8 @@
-"""The job's memory: an append-only log in SQLite on a local disk, and what can be read out of it.
+"""The job's ledger: an append-only log in SQLite on a local disk, and what is derived from it.
 
-A step's records are a function of (seed, epoch, step), so the log says who applied which steps, not which
-records. Steps that a later generation redoes are cut off: what is left is what made the surviving weights.
+A step's records are a function of (seed, epoch, step), so the log names the steps that each generation
+applied, not the records. `applied` cuts off steps that a later generation redid: those that are left made the
+current weights.
 """
 
 import json
@@ -49,13 +50,13 @@ class Event:
 
     seq: int
     at_ms: int  # wall clock, for people only
-    kind: str  # job | generation | progress | restored | shard | quarantine | failed | finished
+    kind: str  # job | generation | progress | restored | queue | shard | quarantine | failed | finished
     body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Steps first to last that one generation applied and that count."""
+    """The steps `first` to `last` that one generation applied and that count."""
 
     generation: int
     members: tuple[str, ...]
@@ -64,7 +65,7 @@ class Span:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Type of the file system that holds path, by /proc/self/mountinfo (or the text given)."""
+    """The type of the file system that holds `path`, by /proc/self/mountinfo or `mounts`; "" if unknown."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mountinfo").read_text("utf-8")
@@ -84,7 +85,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
 
 
 class Ledger:
-    """Opens or begins the log in `folder`. Every `append` is on disk when it returns."""
+    """Opens or creates the log in `folder`. Every `append` is on disk when it returns. Raises TrainError."""
 
     def __init__(self, folder: Path, *, mounts: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,7 @@ class Ledger:
             return int(cursor.lastrowid or 0)
 
     def events(self) -> list[Event]:
-        """All of it, oldest first."""
+        """All events, oldest first."""
         with self._lock:
             rows = self._db.execute("SELECT seq, at_ms, kind, body FROM log ORDER BY seq").fetchall()
         return [Event(seq, at, kind, json.loads(body)) for seq, at, kind, body in rows]
@@ -133,11 +134,11 @@ class Ledger:
 
 
 def applied(events: Iterable[Event]) -> list[Span]:
-    """The steps that made the weights of now, each once, oldest first."""
+    """The steps that made the current weights, each once, oldest first."""
     spans: list[Span] = []
     for event in events:
         body = event.body
-        if event.kind == "generation" and body["restore"]:  # `restored` will say from which step on
+        if event.kind == "generation" and body["restore"]:  # its `restored` event gives the first step
             last = spans[-1].last if spans else 0
             spans.append(Span(body["generation"], tuple(body["members"]), last + 1, last))
         elif event.kind == "generation":
@@ -145,7 +146,7 @@ def applied(events: Iterable[Event]) -> list[Span]:
             spans.append(Span(body["generation"], tuple(body["members"]), body["step"] + 1, body["step"]))
         elif event.kind == "restored" and spans:
             now = spans.pop()
-            spans = _extend(_cut(spans, body["step"]), body["step"])  # a checkpoint proves that they were
+            spans = _extend(_cut(spans, body["step"]), body["step"])  # the checkpoint proves these steps
             spans.append(Span(now.generation, now.members, body["step"] + 1, body["step"]))
         elif event.kind == "progress" and spans and body["generation"] == spans[-1].generation:
             spans = _extend(spans, body["step"])

@@ -1,4 +1,4 @@
-"""The shard queues of a job, by name, and the messages about them."""
+"""The shard queues of a job, by name, and the calls to them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SHAPE = ("records", "size", "epochs", "seed", "shuffle")
 
 
 class Queues:
-    """Each is made by the first `lease` that names it; the ledger knows what of it is done."""
+    """The first `lease` that names a queue creates it; the ledger keeps its finished records."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -19,7 +19,7 @@ class Queues:
         self._shapes: dict[str, dict[str, Any]] = {}
 
     def call(self, what: str, worker: str, call: Call, now: int) -> Answer:
-        """lease, claim, done (claim of nothing more) or return."""
+        """Answer a lease, claim, done (a claim of no more records) or return."""
         name = call.get("queue", str)
         if what == "lease":
             queue = self._named(name, {key: call.body.get(key) for key in _SHAPE})
@@ -62,25 +62,25 @@ class Queues:
         self._ledger.append("shard", {"queue": name, **event})
 
     def tick(self, now: int, gone: set[str]) -> None:
-        """Leases of workers that are gone or silent go back."""
+        """Take back the leases of workers that are gone, and those not renewed in time."""
         for queue in self._queues.values():
             queue.expire(now)
             for worker in {lease.worker for lease in queue.leases.values()} & gone:
                 queue.lose(worker)
 
     def replay(self, kind: str, body: dict[str, Any]) -> None:
-        """A line of the ledger."""
+        """Take over a `queue` or `shard` event of the ledger."""
         if kind == "queue":
             self._named(body["queue"], {key: body[key] for key in _SHAPE}, fresh=False)
         else:
             self._queues[body["queue"]].replay(body)
 
     def skipped(self) -> int:
-        """Records in quarantine."""
+        """The number of records in quarantine."""
         return sum(queue.skipped() for queue in self._queues.values())
 
     def status(self) -> dict[str, Any]:
-        """For people."""
+        """Each queue's part of the job's status, by name."""
         return {
             name: {
                 "epoch": queue.epoch,

@@ -1,9 +1,9 @@
 """A queue of record ranges for workers that differ in speed: leases, work stealing, bounded retries,
 quarantine.
 
-A state machine without I/O or clock (`now` is ms). A shard's records are claimed in strides: what was claimed
-and reported counts, what was claimed by a worker that died is done again, and what was not claimed yet can be
-stolen.
+A state machine without I/O or clock (`now` is ms). Workers claim a shard's records in strides. Records that
+were claimed and reported count; those that a dead worker had claimed are done again; those that were not
+claimed yet can be stolen.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pliant.train.errors import Refused
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Records [start, stop) that wait, and how often they have failed or been lost."""
+    """Waiting records [start, stop), and how often they failed or were lost."""
 
     start: int
     stop: int
@@ -25,7 +25,7 @@ class Range:
 
 @dataclass(slots=True)
 class Lease:
-    """A range in a worker's hands. Known by `number`, never by its place in a queue."""
+    """A range leased to a worker, identified by `number`."""
 
     number: int
     worker: str
@@ -40,8 +40,7 @@ class Lease:
 
 @dataclass(slots=True)
 class ShardQueue:
-    """`records` cut into shards of `size` for each of `epochs`, the next epoch only when nothing of this
-    one is left."""
+    """`records` in shards of `size`, for each of `epochs`. An epoch begins when the previous one is done."""
 
     records: int
     size: int
@@ -51,7 +50,7 @@ class ShardQueue:
     lease_ms: int = 60_000
     max_failures: int = 3
     max_losses: int = 10
-    record: Callable[[dict[str, object]], None] = lambda _event: None  # before anybody learns of it
+    record: Callable[[dict[str, object]], None] = lambda _event: None  # called before any worker learns of it
     epoch: int = 0
     todo: list[Range] = field(default_factory=list)
     leases: dict[int, Lease] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class ShardQueue:
     # -- calls of workers ------------------------------------------------------------------------------
 
     def lease(self, worker: str, now: int) -> Lease | None:
-        """A range for the worker, or None: wait while others hold some (`finished` says that it is over)."""
+        """A range for the worker. None: the queue is `finished`, or wait while others hold ranges."""
         self.expire(now)
         if self.finished:
             return None
@@ -83,8 +82,9 @@ class ShardQueue:
         return self._steal(worker, now)
 
     def claim(self, number: int, worker: str, done: int, upto: int, now: int) -> int:
-        """Records before `done` are computed; may those before `upto` be? Returns up to where they may
-        (`done` if the rest was stolen). Raises Refused for a lease that is not the worker's any more."""
+        """Report the records before `done` as computed and claim those before `upto`. Returns the end of the
+        claimed records (`done`: nothing is left, or the rest was stolen). Raises Refused if the lease is not
+        the worker's any more."""
         lease = self._mine(number, worker)
         if not lease.done <= done <= lease.claimed or upto < done:
             raise Refused(
@@ -100,7 +100,7 @@ class ShardQueue:
         return lease.claimed
 
     def fail(self, number: int, worker: str, error: str) -> None:
-        """What is claimed could not be computed. Only that is suspect: the rest goes back unharmed."""
+        """The claimed records could not be computed: they count a failure. The unclaimed rest goes back."""
         lease = self._mine(number, worker)
         bad = Range(lease.done, max(lease.claimed, lease.done + 1), lease.failures + 1, lease.losses)
         self._back(Range(bad.stop, lease.stop, lease.failures, lease.losses))
@@ -108,21 +108,21 @@ class ShardQueue:
         self._drop(lease)
 
     def lose(self, worker: str) -> None:
-        """The worker is gone; what it had not reported is done again."""
+        """The worker is gone: the records that it had not reported are done again."""
         for lease in [lease for lease in self.leases.values() if lease.worker == worker]:
             self._lost(lease)
 
     def expire(self, now: int) -> None:
-        """Leases that were not renewed are returned."""
+        """Take back the leases that were not renewed in time."""
         for lease in [lease for lease in self.leases.values() if now >= lease.until]:
             self._lost(lease)
 
     def skipped(self) -> int:
-        """Records in quarantine, all epochs."""
+        """The number of records in quarantine, over all epochs."""
         return sum(bad.stop - bad.start for _, bad, _ in self.quarantined)
 
     def replay(self, event: dict[str, object]) -> None:
-        """Take over what a former master wrote down. Only before the first lease."""
+        """Take over an event that an earlier master recorded. Only before the first lease."""
         if event["epoch"] != self.epoch:
             return
         start, stop = int(str(event["start"])), int(str(event["stop"]))
@@ -152,7 +152,7 @@ class ShardQueue:
         return lease
 
     def _steal(self, worker: str, now: int) -> Lease | None:
-        """The further half of the most that somebody else has not claimed yet."""
+        """Lease the second half of the largest unclaimed rest, if another worker holds it."""
         rich = max(self.leases.values(), key=lambda lease: lease.stop - lease.claimed, default=None)
         if rich is None or rich.worker == worker or rich.stop - rich.claimed < 2:
             return None
@@ -176,7 +176,7 @@ class ShardQueue:
             return
         if bad.failures < self.max_failures and bad.losses < self.max_losses:
             self._back(bad)
-        elif bad.stop - bad.start > 1:  # one of them is to blame: find out which
+        elif bad.stop - bad.start > 1:  # one of them is bad: bisect
             middle = (bad.start + bad.stop) // 2
             self._back(Range(bad.start, middle, self.max_failures - 1, 0))
             self._back(Range(middle, bad.stop, self.max_failures - 1, 0))

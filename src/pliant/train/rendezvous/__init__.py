@@ -1,1 +1,1 @@
-"""How the workers of a job meet: the communicator of a generation, and the state that newcomers get."""
+"""The meeting of a job's workers: a generation's communicator, and the state for new workers."""

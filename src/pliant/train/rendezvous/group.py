@@ -1,10 +1,8 @@
-"""The communicator that DistributedDataParallel holds for good, and whose inside is replaced at each
-generation.
+"""The process group that DistributedDataParallel keeps, whose inside each generation replaces.
 
-Measured with Gloo: when a peer dies only its neighbours notice, the others sit in the collective until the
-timeout; abort() and shutdown() do not free them, and dropping the group from another thread waits for them.
-What does free them within milliseconds is shutting down the group's own sockets, so each generation knows its
-own.
+Measured with Gloo: when a peer dies, only its neighbours notice; the others wait in the collective until the
+timeout. abort() and shutdown() do not free them, and dropping the group from another thread waits for them.
+Shutting down the group's sockets frees them within milliseconds, so each generation keeps a list of its own.
 """
 
 import base64
@@ -22,15 +20,15 @@ import torch.distributed as dist
 from pliant.train.errors import BadSettings, GenerationOver, MasterAway, Refused
 from pliant.train.master.calls import MasterClient
 
-BUILD_S = 30.0  # the last resort: a value that no worker has sent by then is not awaited any longer
-COLLECTIVE_S = 60.0  # the last resort, if neither a closed socket nor the master says that a peer is gone
+BUILD_S = 30.0  # last resort: how long to wait for a value that no worker has sent
+COLLECTIVE_S = 60.0  # last resort, if neither a closed socket nor the master shows that a peer is gone
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the type checker
-    """Where peers find one another's addresses: the master, under the token, for one generation.
+    """The store for the peers' addresses in one generation: kept by the master, authenticated by the token.
 
-    Its own values go along with every question, and when the worker greets a master that was restarted:
-    that one learns them again, also of a rank that has all it needs and asks no more.
+    Each request also sends this rank's own values, and so does registering with a restarted master. So that
+    master learns them again, also from a rank that has all it needs and sends no more requests.
     """
 
     def __init__(self, client: MasterClient, worker: str, generation: int, size: int) -> None:
@@ -71,7 +69,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
         """The generation's end and BUILD_S are the only timeouts."""
 
     def close(self) -> None:
-        """Hang up; only the thread that asked."""
+        """Close the calling thread's connection."""
         self._client.close()
 
     def _ask(self, wanted: list[str]) -> None:
@@ -90,10 +88,10 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
 
 
 class Inside:
-    """One generation's group of Gloo or NCCL, the only reference to it, and the sockets that it lives on.
+    """One generation's Gloo or NCCL group, the only reference to it, and its sockets.
 
-    A group has threads. A forked process does not have them, and dies of a segmentation fault when the
-    garbage collector ends a group there: so a group is dropped as soon as it is of no use.
+    A group has threads, which a forked process lacks: it dies of a segmentation fault if the garbage
+    collector destroys a group there. So a group is dropped as soon as it is not needed.
     """
 
     def __init__(
@@ -102,10 +100,10 @@ class Inside:
         self.group = group
         self.backend = backend
         self._sockets = sockets
-        self._store = store  # NCCL's watchdog asks it as long as the group lives, and crashes without it
+        self._store = store  # NCCL's watchdog uses it while the group lives, and crashes without it
 
     def sever(self) -> None:
-        """Free everybody who sits in a collective of this group, here and at the peers. From any thread."""
+        """Free all threads that wait in a collective of this group, here and at the peers. Thread-safe."""
         for end in self._sockets:
             with contextlib.suppress(OSError):  # closed already
                 end.shutdown(socket.SHUT_RDWR)
@@ -113,7 +111,7 @@ class Inside:
             self.group.abort()
 
     def close(self) -> None:
-        """Drop the group. Only where no collective of it is waited for."""
+        """Drop the group. Only call it while no thread waits for a collective of it."""
         self.sever()
         for end in self._sockets:
             end.close()
@@ -129,10 +127,10 @@ def solo() -> Inside:
 def build(
     store: MasterStore, rank: int, size: int, host: str, device: torch.device, over: threading.Event
 ) -> Inside:
-    """The group of a generation: NCCL where each worker has a GPU of its own, Gloo elsewhere.
+    """The group of a generation: NCCL if each worker has a GPU of its own, else Gloo.
 
-    NCCL refuses two workers on one GPU, which is what two shares of it are. Gloo sums tensors of GPUs, too,
-    by way of the main memory. Raises GenerationOver when `over` is set or a peer cannot be reached.
+    NCCL refuses two workers on one GPU, as with two fractions of it. Gloo also sums GPU tensors, by way of
+    main memory. Raises GenerationOver when `over` is set or a peer cannot be reached.
     """
     result: list[Inside | BaseException] = []
     done = threading.Event()
@@ -142,13 +140,12 @@ def build(
             apart = device.type == "cuda" and _apart(store, rank, size, device)
             made = _nccl(store, rank, size, device) if apart else _gloo(store, rank, size, host)
             result.append(made)
-        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
             result.append(error)
         store.close()
         done.set()
 
-    # Beside the main thread: a peer that is stopped just now lets Gloo wait for its timeout, us for `over`
-    # only.
+    # In another thread: if a peer has just stopped, Gloo waits for its timeout, this thread only for `over`.
     threading.Thread(target=connect, name=f"build-{rank}", daemon=True).start()
     while not done.wait(0.02 if over.is_set() else 0.2):
         if over.is_set():
@@ -165,7 +162,7 @@ def build(
 
 
 def _apart(store: MasterStore, rank: int, size: int, device: torch.device) -> bool:
-    """Whether no two workers compute on one GPU. The same answer on all ranks."""
+    """True if no two workers compute on one GPU. The same answer on all ranks."""
     store.set(f"gpu/{rank}", str(torch.cuda.get_device_properties(device).uuid))
     return len({store.get(f"gpu/{peer}") for peer in range(size)}) == size
 
@@ -185,7 +182,7 @@ def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
                 at, _, port = address.rpartition(":")
                 theirs.add((at, int(port)))
     except BaseException:
-        options = group = None  # the error's traceback keeps what this frame holds; see Inside
+        options = group = None  # the error's traceback would keep them alive; see Inside
         raise
     ends = [
         socket.socket(fileno=os.dup(fd))
@@ -196,20 +193,20 @@ def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
 
 
 def _nccl(store: MasterStore, rank: int, size: int, device: torch.device) -> Inside:
-    # Its watchdog ends the process when a peer is gone, unless told that somebody else takes care of that.
+    # By default its watchdog ends the process when a peer is gone; here the job handles that.
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
     os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
-    store.together = False  # it asks for keys of its own
+    store.together = False  # NCCL asks for other keys
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=COLLECTIVE_S)
     group = dist.ProcessGroupNCCL(store, rank, size, options)
     index = torch.cuda.current_device() if device.index is None else device.index
-    group.eager_connect_single_device(torch.device("cuda", index))  # here, beside the main thread
+    group.eager_connect_single_device(torch.device("cuda", index))  # here, not in the main thread
     return Inside(group, "nccl", [], store)
 
 
 def _sockets() -> dict[int, tuple[tuple[str, int], tuple[str, int], bool]]:
-    """The TCP sockets of this process: descriptor -> (own address, peer's, listens)."""
+    """The TCP sockets of this process: descriptor -> (own address, peer's address, True if it listens)."""
     found = {}
     for entry in os.listdir("/proc/self/fd"):
         fd = int(entry)
@@ -230,10 +227,10 @@ def _sockets() -> dict[int, tuple[tuple[str, int], tuple[str, int], bool]]:
 
 
 class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """What DistributedDataParallel believes to be its process group.
+    """The process group as DistributedDataParallel sees it.
 
-    To torch it is a world of one, so that DDP divides gradients by 1: they are weighted by records before,
-    and summed. Errors stay inside: `broken` says that the step must be redone.
+    To torch it is a world of one, so that DDP divides gradients by 1: they are weighted by records first and
+    then summed. `broken` keeps the first error: the step must be redone.
     """
 
     def __init__(self) -> None:
@@ -241,14 +238,14 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.inside = solo()
         self.rank_now, self.size_now = 0, 1
         self.broken: str | None = None
-        self.forbidden: str | None = None  # why no collective may start just now
+        self.forbidden: str | None = None  # why no collective may start now; None: one may
         self._pending: list[Any] = []
 
     def getBackendName(self) -> str:
         return "pliant"
 
     def replace(self, inside: Inside, rank: int, size: int) -> None:
-        """The next generation. The old inside is gone when this returns."""
+        """Enter the next generation. The old inside is closed when this returns."""
         self.drop()
         self.inside, self.rank_now, self.size_now, self.broken = inside, rank, size, None
 
@@ -263,7 +260,7 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.inside.close()
 
     def sever(self) -> None:
-        """The generation is dead. From any thread."""
+        """Mark the generation as dead and free waiting collectives. Thread-safe."""
         self.broken = self.broken or "a member was lost"
         self.inside.sever()
 
@@ -290,7 +287,7 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
     # -- what the library calls ------------------------------------------------------------------------
 
     def allowed(self) -> None:
-        """Raises BadSettings where a collective would wait for workers that do not come."""
+        """Raises BadSettings where a collective would wait forever for the other workers."""
         if self.forbidden is not None:
             raise BadSettings(self.forbidden)
 
@@ -299,21 +296,21 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.finish(self.begin_sum(tensor))
 
     def send(self, tensor: torch.Tensor, source: int) -> None:
-        """The source's values, on all ranks, in place. Raises GenerationOver."""
+        """Copy the source's values to all ranks, in place. Raises GenerationOver."""
         self.finish(self.begin_send(tensor, source))
 
     def begin_sum(self, tensor: torch.Tensor) -> Any:
-        """`sum`, which `finish` waits for. Raises GenerationOver."""
+        """Start a `sum`; `finish` waits for it. Raises GenerationOver."""
         return self.allreduce([tensor]) if self._talks() else None
 
     def begin_send(self, tensor: torch.Tensor, source: int) -> Any:
-        """`send`, which `finish` waits for. Raises GenerationOver."""
+        """Start a `send`; `finish` waits for it. Raises GenerationOver."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
         return self.broadcast([tensor], options) if self._talks() else None
 
     def finish(self, work: Any) -> None:
-        """Wait for what was begun. Raises GenerationOver."""
+        """Wait for a started `sum` or `send`. Raises GenerationOver."""
         if work is None:
             return
         try:
@@ -329,16 +326,16 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.size_now > 1 or self.broken is not None
 
     def all_ended(self) -> None:
-        """All collectives of this step have ended. Raises GenerationOver if one was broken off.
+        """Call it when all collectives of a step have ended. Raises GenerationOver if one was broken off.
 
-        On a GPU a collective is only in a queue when `finish` returns: read what it has summed before this.
+        On a GPU, `finish` returns when a collective is queued, not ended: read its result before this call.
         """
         if self.broken is not None:
             raise GenerationOver(self.broken)
         self._pending.clear()
 
     def failed(self) -> bool:
-        """Whether an error that came out of a backward pass was a collective's."""
+        """True if an error of a backward pass came from a collective."""
         for work in self._pending:
             future = work.get_future()  # the work itself learns of its error a moment later
             if future.done():

@@ -1,4 +1,4 @@
-"""What a worker hears and says beside its training: a thread that watches, a thread that reports."""
+"""A worker's messages with the master beside its training: one thread watches, one reports."""
 
 import contextlib
 import os
@@ -11,11 +11,11 @@ from typing import Any
 from pliant.train.errors import PROTOCOL, MasterAway, Refused
 from pliant.train.master.calls import MasterClient
 
-WATCH_MS = 1_000  # every watch is a sign of life
+WATCH_MS = 1_000  # of one watch call; each is a sign of life
 
 
 class Line:
-    """Keeps the flags that the training loop looks at; calls `sever` at once when the generation has died."""
+    """Keeps the flags that the training loop reads; calls `sever` at once when the generation dies."""
 
     def __init__(self, client: MasterClient, worker: str, job: str, host: str) -> None:
         self._client = client
@@ -26,21 +26,21 @@ class Line:
         self.history: list[dict[str, Any]] = []
         self.boundary = threading.Event()  # meet after this step
         self.over = threading.Event()  # this generation is dead
-        self.dropped = threading.Event()  # the master has given this worker up
+        self.dropped = threading.Event()  # the master has dropped this worker
         self.leaving = threading.Event()
         self.stop: dict[str, Any] | None = None
         self.sever: Callable[[], None] = lambda: None
-        self.told: Callable[[], dict[str, str]] = dict  # to the peers of this generation, through the master
-        self._boot = ""  # of the master that knows us and all that we have told
-        self._heard: dict[str, Any] = {}  # the last watch's answer, perhaps of a generation ahead
+        self.told: Callable[[], dict[str, str]] = dict  # values for this generation's peers, by the master
+        self._boot = ""  # of the master that knows us and all values of `told`
+        self._heard: dict[str, Any] = {}  # the last watch's answer, perhaps of a later generation
         self._report: dict[str, Any] | None = None
-        self._warnings: list[str] = []  # that were not sent yet
+        self._warnings: list[str] = []  # not sent yet
         self._news = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
     def register(self) -> dict[str, Any]:
-        """Say who and where we are; raises Refused if we do not belong here."""
+        """Register this worker with the master. Raises Refused if it does not belong to the job."""
         with self._lock:
             told = self.told()
             body = {
@@ -57,45 +57,45 @@ class Line:
                 "told": told,
             }
         answer = self._client.call("register", body)
-        # What was told to the one before it while this went out is not known to a new master.
+        # A new master does not know what was told to the previous one while this call was under way.
         self._boot = answer.get("boot", "") if self.told() == told else ""
         return answer
 
     def start(self) -> None:
-        """Begin to watch and to report."""
+        """Start both threads."""
         for target, name in ((self._watch, "watch"), (self._talk, "talk")):
             threading.Thread(target=target, name=f"pliant-{name}", daemon=True).start()
 
     def close(self) -> None:
-        """Stop both."""
+        """End both threads."""
         self._closed.set()
         self._news.set()
 
     def entered(self, generation: int, step: int, told: Callable[[], dict[str, str]] = dict) -> None:
-        """This worker now belongs to that generation, whose peers learn from the master what `told` gives."""
+        """This worker is now in that generation; the master passes what `told` returns to its peers."""
         with self._lock:
             self.generation, self.step, self.told = generation, step, told
             self.over.clear()
             self.boundary.clear()
             self.dropped.clear()
-            # What was heard of this generation before it was entered is not said again.
+            # The master does not repeat what it said about this generation before this worker entered it.
             if self._heard.get("dead", 0) >= generation:
                 self.over.set()
             elif self._heard.get("generation") == generation and self._heard["boundary"]:
                 self.boundary.set()
 
     def entered_step(self, step: int) -> None:
-        """The state is that of this step."""
+        """Note that this worker's state is that of this step."""
         with self._lock:
             self.step = step
 
     def report(self, body: dict[str, Any]) -> None:
-        """Send this when there is time; a newer report replaces one that was not sent yet."""
+        """Queue a report; a newer one replaces one not sent yet."""
         self._report = body
         self._news.set()
 
     def warn(self, text: str) -> None:
-        """For the people who look at the job's status."""
+        """Queue a warning for the job's status."""
         self._warnings.append(text)
         self._news.set()
 
@@ -105,7 +105,7 @@ class Line:
         self._news.set()
 
     def on_sigterm(self) -> None:
-        """SIGTERM is an announced leave from now on. Only in the main thread."""
+        """Make SIGTERM an announced leave. Does nothing outside of the main thread."""
         with contextlib.suppress(ValueError):  # not the main thread: the script keeps its own handler
             signal.signal(signal.SIGTERM, lambda _signal, _frame: self.leave())
 
@@ -137,7 +137,7 @@ class Line:
                 after = -1
                 self._closed.wait(0.05)
                 with contextlib.suppress(MasterAway, Refused):
-                    self.register()  # it took our question out of the queue of the one before it
+                    self.register()  # it took our call from the previous master's queue
                 continue
             after = answer["seq"]
             with self._lock:

@@ -1,4 +1,4 @@
-"""One worker's place in the job: meets the others, builds the communicator, gets or gives the state."""
+"""One worker in its job: meets the others, builds the communicator, sends or receives the state."""
 
 import contextlib
 import os
@@ -33,20 +33,20 @@ READY_MS = 5_000
 
 @dataclass(slots=True)
 class Hooks:
-    """What a meeting needs of the job."""
+    """The functions of the job that a meeting calls."""
 
     collect: Callable[[], Any]  # the state, to be sent
     accept: Callable[[Any], None]  # a state that was received
-    values: Callable[[], dict[str, Any]]  # the script's own, which are to be the same everywhere
-    compare: Callable[[dict[str, Any], str], None]  # with those of this worker, which count
+    values: Callable[[], dict[str, Any]]  # the script's own values, which must be equal on all workers
+    compare: Callable[[dict[str, Any], str], None]  # warn of differences from the named worker's values
     restore: Callable[[int], tuple[int, str | None]]  # own step -> (step, checkpoint) to begin with
     save: Callable[[str], None]  # why: "done" or "leave"
-    release: Callable[[], None]  # let go of the communicator
-    renew: Callable[[], None]  # a new one is there
+    release: Callable[[], None]  # drop what uses the old communicator
+    renew: Callable[[], None]  # the new communicator is ready
 
 
 class Runtime:
-    """Without a master: a world of one that never changes."""
+    """A worker's connection to its job. Without a master: a world of one that never changes."""
 
     def __init__(self, client: MasterClient | None, device: torch.device, hooks: Hooks) -> None:
         self.client = client
@@ -69,24 +69,24 @@ class Runtime:
             self.line.start()
 
     def agree(self, settings: dict[str, Any]) -> None:
-        """Agree on what is trained. Raises Refused if this worker runs something else."""
+        """Send the settings to the master. Raises Refused if they differ from the job's."""
         if self.line is not None:
             self.line.settings = settings
             self.line.register()
 
     @property
     def leaving(self) -> bool:
-        """Whether this worker was asked to leave."""
+        """True if this worker was asked to leave."""
         return self.line is not None and self.line.leaving.is_set()
 
     def change_due(self) -> bool:
-        """Whether all are to meet after this step."""
+        """True if all workers are to meet after this step."""
         return self.line is not None and self.line.boundary.is_set()
 
     def meet(self, why: str) -> None:
-        """Wait for the next generation and enter it; `finished` is set if the job is over instead.
+        """Wait for the next generation and enter it; set `finished` if the job is over instead.
 
-        Raises Left, JobFailed, or Refused if this worker does not belong here."""
+        Raises Left, JobFailed, or Refused if this worker does not belong to the job."""
         self.hooks.release()
         if self.client is None or self.line is None:
             self._alone(why)
@@ -183,7 +183,7 @@ class Runtime:
                     self.hooks.compare(found["values"], answer["members"][source])
                 self.hooks.accept(found["state"])
                 self.step, history = found["step"], found["history"]
-        elif self.size > 1 and self.hooks.values():  # as a rule there are none, and nothing is sent
+        elif self.size > 1 and self.hooks.values():  # usually there are none, and nothing is sent
             found = exchange(self.group, 0, self.hooks.values() if self.rank == 0 else None, self.device)
             if self.rank != 0:
                 self.hooks.compare(found, answer["members"][0])
@@ -192,17 +192,17 @@ class Runtime:
         self.hooks.renew()
 
     def report(self, body: dict[str, Any]) -> None:
-        """Tell the master how it goes, some time."""
+        """Queue a progress report for the master; does not wait."""
         if self.line is not None:
             self.line.report({"generation": self.number, "step": self.step, **body})
 
     @property
     def placed(self) -> bool:
-        """Whether this worker has a rank."""
+        """True if this worker has a rank."""
         return self.client is None or self.number > 0
 
     def warn(self, text: str) -> None:
-        """In this worker's output, and in the job's status."""
+        """Warn in this worker's output and in the job's status."""
         if self.line is not None:
             self.line.warn(text)
         warnings.warn(text, stacklevel=2)
@@ -227,7 +227,7 @@ class Runtime:
             )
 
     def failed(self, error: BaseException) -> None:
-        """The script has raised: the job should know before this process is gone."""
+        """Report an error of the script to the master before this process ends."""
         if self.client is None or isinstance(error, JobFailed):
             return
         text = "".join(traceback.format_exception(error)) if not isinstance(error, TrainError) else str(error)
@@ -241,7 +241,7 @@ class Runtime:
             self.client.call("failed", body, patience_s=2)
 
     def tell_of_errors(self) -> None:
-        """From now on an exception that ends the script reaches the master before the process is gone."""
+        """From now on report an exception that ends the script to the master before the process ends."""
         before = sys.excepthook
 
         def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -255,14 +255,14 @@ class Runtime:
         sys.excepthook = told
 
     def close(self) -> None:
-        """Leave without a word; the end of the connection says it."""
+        """Leave without notice; the master sees the end of the connection."""
         self.group.drop()
         if self.line is not None:
             self.line.close()
 
 
 def _own_address(master: str) -> str:
-    """The address of this machine that leads to the master."""
+    """This machine's own address on the route to the master."""
     host, _, port = master.rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(port)))

@@ -1,4 +1,4 @@
-"""What a job's state is, as JSON and plain tensors: for checkpoints, for newcomers, and for comparing."""
+"""A job's state as JSON and plain tensors, for checkpoints, for new workers and for comparison."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ import torch
 from pliant.train.errors import BadSettings
 from pliant.train.rendezvous.group import ElasticGroup
 
-_CHUNK = 32 << 20  # bytes of one broadcast
+_CHUNK = 32 << 20  # bytes per broadcast
 _ALIGN = 16
 
 
 def pack(tree: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
-    """JSON for the tree; tensors go to the list. Raises BadSettings for what neither can carry."""
+    """JSON for the tree; tensors are appended to the list. Raises BadSettings for any other type."""
     if isinstance(tree, torch.Tensor):
         tensors.append(tree.detach())
         return {"t": len(tensors) - 1}
@@ -25,7 +25,7 @@ def pack(tree: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
     if isinstance(tree, (list, tuple)):
         name = "l" if isinstance(tree, list) else "u"
         return {name: [pack(v, tensors, f"{where}[{i}]") for i, v in enumerate(tree)]}
-    if hasattr(tree, "item") and getattr(tree, "shape", None) == ():  # a number of NumPy's
+    if hasattr(tree, "item") and getattr(tree, "shape", None) == ():  # a NumPy scalar
         return tree.item()
     raise BadSettings(
         f"{where} is a {type(tree).__name__}, which a checkpoint without pickle cannot carry: "
@@ -47,13 +47,13 @@ def unpack(tree: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def fingerprint(model: torch.nn.Module) -> str:
-    """Of names, shapes and types: equal for two builds of the same model, whatever their weights."""
+    """A hash of names, shapes and types: equal for two builds of one model, whatever their weights."""
     lines = [f"{name} {tuple(t.shape)} {t.dtype}" for name, t in sorted(model.state_dict().items())]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 
 def digest(model: torch.nn.Module) -> str:
-    """Of every bit of the weights and buffers."""
+    """A hash of every bit of the weights and buffers."""
     found = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
         found.update(name.encode())
@@ -66,7 +66,7 @@ def _raw(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def exchange(group: ElasticGroup, source: int, tree: Any, device: torch.device) -> Any:
-    """The source's tree, on every rank. Others pass None. Raises GenerationOver."""
+    """Returns the source's tree on every rank; the others pass None. Raises GenerationOver."""
     sends = group.rank_now == source
     tensors: list[torch.Tensor] = []
     plain = b""

@@ -1,4 +1,4 @@
-"""The last word on a step: one small sum over all workers, which makes it whole or does not happen."""
+"""The agreement on a step: one small sum over all workers. A step is applied only if the sum succeeds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +14,16 @@ from pliant.train.worker.trained import Trained
 class Outcome:
     """The same on all ranks."""
 
-    change: bool  # somebody knows of a change: all meet after this step
-    counted: int  # records whose gradients are in
+    change: bool  # some worker knows of a membership change: all meet after this step
+    counted: int  # records whose gradients are added
     skipped: int  # records that cannot be read
-    overflow: bool  # of the gradients, in fp16
+    overflow: bool  # True if the gradients overflowed, in fp16
     loss: float | None  # the mean over all records
 
 
 class Agreement:
-    """Begun before the last backward pass where that is possible, so that it travels beside the gradients:
-    what it says is known by then, and a step counts only when the gradients are through as well. Rank 0's
-    buffers go along."""
+    """Begins before the last backward pass where possible, to overlap with the sum of the gradients: its
+    values are known by then. A step counts only when the gradients are summed too. Sends rank 0's buffers."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class Agreement:
         self._works.append(group.begin_sum(self._vector))
 
     def outcome(self) -> Outcome:
-        """Wait for it. Raises GenerationOver."""
+        """Wait for the sum. Raises GenerationOver."""
         for work in self._works:
             self._group.finish(work)
         change, counted, skipped, overflow, *losses = self._vector.tolist()

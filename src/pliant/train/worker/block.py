@@ -1,4 +1,4 @@
-"""`with job.step(batch) as step:`: the block in which a micro-batch is computed."""
+"""`with job.step(batch) as step:`, the block that computes a micro-batch."""
 
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -12,7 +12,7 @@ from pliant.train.worker.steps import Batch, Running, random_seed, seed_all
 
 class Step:
     """An error of the communicator ends the block silently: the loop goes on with the first micro-batch of
-    the same step, divided among the workers that are there then."""
+    the same step, which the next generation divides among its workers."""
 
     def __init__(self, loop: Loop, running: Running, batch: Batch) -> None:
         self._loop = loop
@@ -22,7 +22,7 @@ class Step:
 
     @property
     def applied(self) -> bool:
-        """After the block: whether it was the last one of a global batch, which is in the weights now."""
+        """After the block: True if it was the last one of a global batch and the update is applied."""
         return self._running.applied
 
     def __enter__(self) -> "Step":

@@ -1,4 +1,4 @@
-"""Checkpoints: tensors as safetensors, the rest as a JSON manifest, no pickle. Whole or not there at all."""
+"""Checkpoints: tensors as safetensors, the rest as a JSON manifest, no pickle. Each is whole or absent."""
 
 import errno
 import hashlib
@@ -17,17 +17,17 @@ from pliant.train.rendezvous.state import pack, unpack
 
 VERSION = 1
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # errors of a disk that may be over at the next checkpoint
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # disk errors after which the next checkpoint may succeed
 
 
 class Checkpoints:
-    """Those of one job in `folder`: the newest `keep` of them."""
+    """The checkpoints of one job in `folder`; keeps the newest `keep`."""
 
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder = folder
         self.keep = keep
         self._writer: threading.Thread | None = None
-        self._step = -1  # of what is being written
+        self._step = -1  # of the checkpoint being written
         self._error: BaseException | None = None
 
     # -- writing ---------------------------------------------------------------------------------------
@@ -35,9 +35,9 @@ class Checkpoints:
     def write(
         self, step: int, state: dict[str, Any], meta: dict[str, Any], *, wait: bool = True
     ) -> str | None:
-        """Copy the state, then write it beside the training; the caller waits for the copy, and for the one
-        before it. Returns what `wait` says of that one. With `wait`, raises BadCheckpoint if this one
-        fails."""
+        """Copy the state, then write it in a thread. The caller waits for the copy and for the previous
+        checkpoint; returns what the method `wait` returns for that one. With `wait`, waits for this one too
+        and raises BadCheckpoint if it fails."""
         trouble = self.wait()
         tensors: list[torch.Tensor] = []
         tree = pack(state, tensors)
@@ -54,14 +54,14 @@ class Checkpoints:
         return trouble
 
     def wait(self) -> str | None:
-        """Wait for what is being written, then `look`."""
+        """Wait for the checkpoint being written, then `look`."""
         if self._writer is not None:
             self._writer.join()
         return self.look()
 
     def look(self) -> str | None:
-        """Without waiting: None, or why the last one failed where the next may succeed (a full disk). Raises
-        BadCheckpoint if it failed for another reason."""
+        """Without waiting: None, or why the last checkpoint failed if the next may succeed (a full disk).
+        Raises BadCheckpoint if it failed for another reason."""
         if isinstance(self._error, OSError) and self._error.errno in _PASSING:
             text, self._error = f"Checkpoint of step {self._step} failed: {self._error}.", None
             return text
@@ -84,12 +84,12 @@ class Checkpoints:
     # -- reading ---------------------------------------------------------------------------------------
 
     def found(self) -> list[Path]:
-        """Newest first."""
+        """The checkpoints' folders, newest first."""
         return sorted((p for p in self.folder.glob("step-*") if p.is_dir()), reverse=True)
 
     def newest(self, model: str | None = None) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
-        """(folder, state, manifest) of the newest whole one; None without any. One that is broken is named in
-        a warning and passed over. Raises BadCheckpoint for one of another `model`, or if all are broken."""
+        """(folder, state, manifest) of the newest complete checkpoint; None if there is none. Skips a broken
+        one with a warning. Raises BadCheckpoint if it is of another `model`, or if all are broken."""
         broken = []
         for path in self.found():
             try:
@@ -111,7 +111,7 @@ class Checkpoints:
 
 
 def save(target: Path, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> None:
-    """Write aside, sync, rename: `target` is whole whenever it is there."""
+    """Write a temporary folder, sync and rename it, so that `target` is complete whenever it exists."""
     from safetensors.torch import save_file
 
     aside = target.parent / f".{target.name}.{os.getpid()}"
@@ -124,7 +124,7 @@ def save(target: Path, tensors: dict[str, torch.Tensor], manifest: dict[str, Any
     (aside / _MANIFEST).write_text(json.dumps({**full, "checksum": _checksum(full)}), "utf-8")
     for name in (_TENSORS, _MANIFEST, "."):
         _sync(aside / name)
-    if target.exists():  # of the same step, from before a restart
+    if target.exists():  # the same step, written before a restart
         former = target.with_name(f".{target.name}.{os.getpid()}.old")
         target.rename(former)
         aside.rename(target)

@@ -12,20 +12,19 @@ from pliant.train.rendezvous.group import ElasticGroup
 from pliant.train.rendezvous.runtime import Runtime
 
 Measure = Callable[[Any, Any], dict[str, Any]]  # (model, batch) -> sums over its records, by name
-Metric = Callable[[dict[str, torch.Tensor]], dict[str, Any]]  # what was gathered -> results
+Metric = Callable[[dict[str, torch.Tensor]], dict[str, Any]]  # gathered values -> results
 
 
 class Gathered:
-    """What `job.gather(x)` gives: a value of each record, to be brought together with those of the other
-    workers."""
+    """The result of `job.gather(x)`: one row per record, to be joined with those of the other workers."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self.rows = rows
 
 
 class Evaluation:
-    """`measure(model, batch)` gives sums over the records of a batch; their means over `rows` are the
-    results, with what `metric` makes of the values that were gathered."""
+    """`measure(model, batch)` returns sums over a batch's records. The results are their means over `rows`,
+    and what `metric` computes from the gathered values."""
 
     def __init__(
         self, rows: Rows, measure: Measure, every: int | None, batch: int, metric: Metric | None
@@ -40,11 +39,11 @@ class Evaluation:
         self.running = False
 
     def is_due(self, step: int, met: bool, known: bool, steps_per_epoch: int) -> bool:
-        """After each meeting at such a step all repeat it: some may lack the result."""
+        """True if an evaluation is due. After a meeting (`met`) all repeat it: some may lack the result."""
         return step > 0 and step % (self._every or steps_per_epoch) == 0 and (met or not known)
 
     def run(self, model: torch.nn.Module, runtime: Runtime) -> dict[str, float]:
-        """Compute this rank's share and add all up. Raises GenerationOver."""
+        """Evaluate this rank's share and sum over all ranks. Raises GenerationOver."""
         self.running = True
         try:
             return self._run(model, runtime)
@@ -54,7 +53,7 @@ class Evaluation:
     def _run(self, model: torch.nn.Module, runtime: Runtime) -> dict[str, float]:
         total, device = len(self._rows), runtime.device
         start, stop = share(total, runtime.size, runtime.rank)
-        places = range(start, stop) if start < stop else range(1)  # without records: to learn the names
+        places = range(start, stop) if start < stop else range(1)  # no own records: one, for the names
         sums, columns = measured(model, self._rows, places, self._measure, self._batch, device)
         if start == stop:
             sums = dict.fromkeys(sums, 0.0)
@@ -80,7 +79,7 @@ class Evaluation:
 def _together(
     group: ElasticGroup, own: torch.Tensor, total: int, start: int, device: torch.device
 ) -> torch.Tensor:
-    """The rows of all ranks, in the order of the dataset: each once, for each record is one rank's."""
+    """The rows of all ranks in the order of the dataset, each once: each record belongs to one rank."""
     exact = own.dtype if own.dtype in (torch.float32, torch.float64, torch.int32, torch.int64) else None
     carried = exact or (torch.float32 if own.is_floating_point() else torch.int64)
     whole = torch.zeros((total, *own.shape[1:]), dtype=carried, device=device)
@@ -92,7 +91,7 @@ def _together(
 def measured(
     model: torch.nn.Module, rows: Rows, places: range, measure: Measure, batch: int, device: torch.device
 ) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
-    """(sums, what was gathered) over the records at `places`, without gradients and in evaluation mode."""
+    """(sums, gathered values) over the records at `places`, without gradients and in evaluation mode."""
     sums: dict[str, float] = {}
     columns: dict[str, list[torch.Tensor]] = {}
     training = model.training

@@ -1,5 +1,5 @@
-"""The loop of global steps in one worker: meet, read, compute, sum, apply; a step is whole or did not
-happen."""
+"""The loop of global steps in one worker: meet, read, compute, sum, apply. A step is applied whole or not at
+all."""
 
 import copy
 import time
@@ -24,7 +24,7 @@ REPORT_S = 0.5
 
 
 class Loop:
-    """Owns the step that is being computed. Filled in by the job's `prepare` and `data`."""
+    """Owns the step being computed. The job's `prepare` and `data` set `trained`, `places` and `reader`."""
 
     def __init__(
         self,
@@ -36,17 +36,17 @@ class Loop:
         self.settings = settings
         self.keeper = keeper
         self.script = ScriptState()
-        self._copied: dict[str, Any] = {}  # its values as the state that was loaded last had them
+        self._copied: dict[str, Any] = {}  # the script's values in the state loaded last
         self.trained: Trained | None = None
         self.reader: Reader | None = None
         self.places: Places | None = None
         self.evaluation: Evaluation | None = None
         self.running: Running | None = None
         self._begun: Agreement | None = None  # of the running step
-        self.due: str | None = "join"  # why a meeting is due
+        self.due: str | None = "join"  # why a meeting is due; None: none is due
         self.report: dict[str, Any] = {}
         self.checkpoint_wanted = False  # by the script
-        self._checked = 0  # step for which a checkpoint was written, or was not due
+        self._checked = 0  # last step for which a checkpoint was written or not due
         self._on_applied = on_applied
         self._reported = self._stepped = time.monotonic()
         self._step_s: list[float] = []
@@ -59,11 +59,11 @@ class Loop:
 
     @property
     def applied(self) -> int:
-        """Global steps that are in the weights."""
+        """The number of global steps applied to the weights."""
         return max(self.runtime.step, 0)
 
     def parts(self) -> Trained:
-        """What is trained; raises BadSettings before `prepare`."""
+        """The trained objects. Raises BadSettings before `prepare`."""
         if self.trained is None:
             raise BadSettings("Call prepare(model, optimizer) first")
         return self.trained
@@ -86,7 +86,7 @@ class Loop:
             self.due = "lost"
 
     def _evaluated(self, met: bool) -> bool:
-        """False if the generation was lost meanwhile."""
+        """Run the evaluation if one is due. False if the generation was lost meanwhile."""
         evaluation, step, known = self.evaluation, self.applied, self.script.evaluations
         each = self.settings["steps_per_epoch"]
         if evaluation is None or not evaluation.is_due(step, met, step in known, each):
@@ -99,7 +99,7 @@ class Loop:
         return True
 
     def _checkpoint(self) -> None:
-        """At the end of a step, when the script is through with it. Rank 0 writes."""
+        """Write the checkpoint if one is due, after the script's code for this step. Rank 0 writes."""
         trouble, step = self.keeper.trouble(), self.applied
         if self.runtime.rank == 0 and step > 0 and self.due in (None, "boundary"):
             due = step != self._checked and self.keeper.is_due(step)
@@ -111,8 +111,8 @@ class Loop:
             self.runtime.warn(f"{trouble} The next checkpoint is tried as usual.")
 
     def end_of_epoch(self, epoch: int, each: int) -> None:
-        """The script's block of this epoch has ended."""
-        if self.script.closed > epoch:  # it was behind, and copied a state from behind the block meanwhile
+        """Note that the script's code for this epoch has ended."""
+        if self.script.closed > epoch:  # this worker was behind and loaded a state from after that code
             self.script.values = copy.deepcopy(self._copied)
         elif self.applied >= (epoch + 1) * each:
             self.script.closed = epoch + 1
@@ -148,7 +148,7 @@ class Loop:
     # -- one step --------------------------------------------------------------------------------------
 
     def one_step(self) -> Iterator[Batch]:
-        """The micro-batches of the next step. It is applied, or discarded, when they are through."""
+        """Yields the micro-batches of the next step; after them the step is applied or discarded."""
         trained, plan = self.parts(), self._plan(self.applied)
         buffers = [buffer.detach().clone() for buffer in trained.buffers()]
         values = copy.deepcopy(self.script.values)
@@ -159,13 +159,13 @@ class Loop:
             yield self._read(number, running)
             if self.running is not running:
                 if not running.applied:
-                    self.script.values = values  # what the script has set meanwhile is undone with the step
+                    self.script.values = values  # undo what the script set during the discarded step
                 return
         if not plan.parts:  # there are more real workers than logical ones
             self._finish(running)
 
     def part_done(self, part: Part) -> bool:
-        """A micro-batch is computed. True if that ended in the loss of the generation."""
+        """Call it after each micro-batch. True if the generation was lost."""
         running = self.running
         if running is None:
             return True
@@ -177,14 +177,14 @@ class Loop:
         return False
 
     def discard(self) -> None:
-        """This step is redone by the next generation."""
+        """Discard the running step; the next generation redoes it."""
         if self.running is not None:
             self.parts().discard(self.running.buffers)
             self.running = self._begun = None
         self.due = "lost"
 
     def begin_agreement(self, running: Running) -> None:
-        """Before the last backward pass, unless that is still to change what the sum says."""
+        """Begin the agreement before the last backward pass, unless that pass can still change its values."""
         if not self.settings["logical_workers"] and not self.parts().precision.scaled:
             self._begun = self._agreement(running, overflow=False)
 
@@ -216,7 +216,7 @@ class Loop:
             runtime.quarantine(plan.epoch, index, error, self.settings["max_skipped_records"])
             running.skipped |= set() if part.ghost else {index}
         own = () if part.ghost else tuple(good)
-        if not good:  # any other record, with weight 0: the collectives need a backward pass of everybody
+        if not good:  # any readable record, with weight 0: the collectives need a backward pass on every rank
             value, good = reader.any_record()
         return Batch(to_device(value, runtime.device), own, plan.step, part, len(good))
 
@@ -228,7 +228,7 @@ class Loop:
         trained.zero()
 
     def _finish(self, running: Running) -> bool:
-        """Sum what is not summed yet and apply the step. False if the generation was lost before."""
+        """Finish the sums and apply the step. False if the generation was lost before that."""
         try:
             if self.settings["logical_workers"]:
                 self._sum_in_order(running)
@@ -253,7 +253,7 @@ class Loop:
         return True
 
     def _sum_in_order(self, running: Running) -> None:
-        """Gradients of logical workers, added in their order, no matter which worker computed them."""
+        """Add the gradients of the logical workers in their order, no matter which worker computed them."""
         logical, group, trained = self.settings["logical_workers"], self.runtime.group, self.parts()
         total: torch.Tensor | None = None
         for lane in range(logical):
@@ -289,7 +289,7 @@ class Loop:
             self.tell()
 
     def tell(self) -> None:
-        """Send a report."""
+        """Send a report to the master."""
         steps = sorted(self._step_s)
         body: dict[str, Any] = {"loss": self.script.loss, "report": dict(self.report)}
         if steps:

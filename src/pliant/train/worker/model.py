@@ -13,9 +13,9 @@ from pliant.train.rendezvous.group import ElasticGroup
 class ElasticModel(nn.Module):  # type: ignore[misc]
     """The user's module; `forward` goes through the DistributedDataParallel of this generation.
 
-    DDP is created again at each generation (milliseconds): a newcomer's and a survivor's then agree on their
-    buckets, and what a discarded step left behind in it is gone. To the script it is the module itself:
-    attributes, parameter names and state_dict() are the module's.
+    Each generation creates a new DDP (milliseconds), so that new and old workers agree on its buckets and
+    nothing of a discarded step is left in it. To the script it is the module itself: attributes, parameter
+    names and state_dict() are the module's.
     """
 
     def __init__(self, module: nn.Module, group: ElasticGroup, options: dict[str, Any]) -> None:
@@ -28,7 +28,7 @@ class ElasticModel(nn.Module):  # type: ignore[misc]
             **options,
         }
         self._group = group
-        self._ddp: list[Any] = []  # in a list: a second registration would double all parameters
+        self._ddp: list[Any] = []  # a list hides it from nn.Module, which would count all parameters twice
         self.summing = True  # False: gradients stay on this rank
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ class ElasticModel(nn.Module):  # type: ignore[misc]
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Also of a state that DistributedDataParallel has saved, with `module.` before each name."""
+        """Also loads a state that DistributedDataParallel saved, with `module.` before each name."""
         if state_dict and all(name.startswith("module.") for name in state_dict):
             own = self.module.state_dict()
             if not all(name in own for name in state_dict):
@@ -63,7 +63,7 @@ class ElasticModel(nn.Module):  # type: ignore[misc]
         return self._ddp[0].no_sync() if self._ddp and self.summing else nullcontext()
 
     def release(self) -> None:
-        """Give up DDP; gradients go with it."""
+        """Drop DDP and all gradients."""
         for ddp in self._ddp:
             ddp._remove_autograd_hooks()
         self._ddp.clear()
@@ -71,10 +71,10 @@ class ElasticModel(nn.Module):  # type: ignore[misc]
             parameter.grad = None
 
     def renew(self) -> None:
-        """A DDP for a new generation; none for a world of one or where nothing is to be summed."""
+        """Create the DDP of a new generation; none in a world of one or if gradients stay on this rank."""
         self.release()
         if self.summing and self._group.size_now > 1:
-            with warnings.catch_warnings():  # its newer name does something else, as the warning itself says
+            with warnings.catch_warnings():  # the new option does something else, as the warning says
                 warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
                 ddp = DistributedDataParallel(self.module, process_group=self._group, **self._options)
             self._ddp.append(ddp)

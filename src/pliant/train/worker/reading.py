@@ -1,7 +1,7 @@
-"""Reads the micro-batches of this rank's plan, with `workers` processes ahead of the training.
+"""Reads the micro-batches of this rank's plan; `workers` processes read ahead of the training.
 
-A resize changes the plan: what was read ahead for the old one is thrown away. A record counts when its
-micro-batch is computed, so reading ahead neither loses one nor counts one twice.
+A resize changes the plan and discards what was read ahead for the old one. A record counts when its
+micro-batch is computed, so reading ahead neither loses a record nor counts one twice.
 """
 
 import atexit
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Reader:
-    """For one dataset. `seed` is what the dataset's own random draws depend on, with record and epoch."""
+    """Reads one dataset, whose own random draws depend on `seed`, record and epoch."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Reader:
         self.rows = rows
         self._seed = seed
         self._ahead = _Ahead()
-        self._next: Place | None = None  # what `_stream` gives next
+        self._next: Place | None = None  # the one that `_stream` yields next
         self._stream: Iterator[Read] = iter(())
         self._loader: Any = None
         if workers:
@@ -54,12 +54,12 @@ class Reader:
                 collate_fn=_as_it_is,
                 worker_init_fn=_die_with_the_trainer,
                 persistent_workers=True,
-                generator=torch.Generator(),  # starting it draws nothing from the script's
+                generator=torch.Generator(),  # its own: starting it must not draw from the script's
             )
 
     def read(self, plan: Plan, number: int, rank: int, size: int, plan_of: Callable[[int], Plan]) -> Read:
         """Micro-batch `number` of the plan. `plan_of(step)` is this rank's plan for a later step; it raises
-        IndexError behind the last."""
+        IndexError after the last step."""
         part = plan.parts[number]
         if self._loader is None:
             return self.rows.whole(part.ids, (self._seed, plan.epoch))
@@ -67,7 +67,7 @@ class Reader:
         if place != self._next:
             self._ahead.start(plan, number, plan_of, self._seed)
             self._stream = iter(self._loader)
-            # Asked for later than torch's own end, so done before it, which waits 5 s for each process.
+            # Registered after torch's own exit handler and so run before it: that one waits 5 s per process.
             atexit.unregister(self.close)
             atexit.register(self.close)
         found = next(self._stream)
@@ -76,7 +76,7 @@ class Reader:
         return found
 
     def any_record(self) -> tuple[Any, list[int]]:
-        """Some record that can be read."""
+        """A batch of the first readable record, and its index. Raises BadData if no record is readable."""
         for index in range(len(self.rows)):
             value, good, _ = self.rows.whole([index])
             if good:
@@ -90,7 +90,7 @@ class Reader:
 
 
 class _Ahead:
-    """What is to be read from one micro-batch on, in order: the `sampler` of torch's loader."""
+    """The `sampler` of torch's loader: yields the micro-batches to read, in order, from a given one on."""
 
     def __init__(self) -> None:
         self._parts: Iterator[tuple[Part, Chance]] = iter(())
@@ -128,9 +128,10 @@ def _as_it_is(read: Read) -> Read:
 
 
 def _die_with_the_trainer(_number: int) -> None:
-    """In a reading process. It inherits the trainer's sockets: were it to outlive it, peers and master would
-    not see that the trainer is gone. SIGTERM asks the trainer to leave, and it still needs its batches: this
-    process ends by a SIGTERM of the trainer's own only, which multiprocessing sends at the trainer's end."""
+    """Runs in a reading process, which inherits the trainer's sockets: if it outlived the trainer, peers and
+    master would not notice that the trainer is gone. A SIGTERM from outside asks the trainer to leave, which
+    still needs its batches; so this process ends only by the trainer's own SIGTERM, which multiprocessing
+    sends at the trainer's end."""
     trainer = multiprocessing.parent_process()
     if trainer is None:
         return
@@ -139,7 +140,7 @@ def _die_with_the_trainer(_number: int) -> None:
     if multiprocessing.get_start_method(allow_none=True) == "forkserver":
         return  # the parent is the fork server, which ends with the trainer; no socket was inherited
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != trainer.pid:  # it died before we asked
+    if os.getppid() != trainer.pid:  # the trainer died before prctl
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""What the script knows beside model and optimizer: it travels with the state, and is undone with a step."""
+"""The script's state beside model and optimizer: job.state, losses, evaluations, epochs ended."""
 
 import copy
 from typing import Any
@@ -10,17 +10,17 @@ from pliant.train.rendezvous.state import pack
 
 
 class ScriptState:
-    """Part of each checkpoint and of what a newcomer gets."""
+    """Part of each checkpoint and of the state that a new worker receives."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}  # of job.state, by name
         self.loss: float | None = None  # of the last step
         self.evaluations: dict[int, dict[str, float]] = {}  # by step
-        self.closed = 0  # epochs whose block in the script has ended
+        self.closed = 0  # epochs whose code in the script has ended
         self.stopping = False  # the script wants no further epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy."""
+        """A deep copy. Raises BadSettings for a value that is not plain."""
         for name, value in self.values.items():
             _plain(name, value)
         return {
@@ -32,13 +32,13 @@ class ScriptState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse. A value that the state does not have keeps what the script began with."""
+        """The inverse of `state_dict`. A value that the state does not have stays as it is."""
         self.values |= {name: value for name, value in state["values"].items() if name in self.values}
         self.loss, self.evaluations = state["loss"], dict(state["evaluations"])
         self.closed, self.stopping = state["closed"], state["stopping"]
 
     def differences(self, others: dict[str, Any], theirs: str, mine: str) -> list[str]:
-        """What to tell the person whose script lets values differ between workers."""
+        """One warning for each of the script's values that differs between the two workers."""
         return [
             f"job.state.{name} differs between {theirs} ({others[name]!r}) and {mine} ({value!r}); using "
             f"{theirs}. Compute it from job.loss or job.evaluations."
@@ -48,7 +48,7 @@ class ScriptState:
 
 
 class Values:
-    """`job.state(best=0.0)`: its values are attributes."""
+    """What `job.state(best=0.0)` returns: its values are attributes."""
 
     def __init__(self, script: ScriptState) -> None:
         object.__setattr__(self, "_script", script)

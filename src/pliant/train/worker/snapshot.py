@@ -1,4 +1,4 @@
-"""When checkpoints are written and which one a job begins with."""
+"""Decides when checkpoints are written and from which one a job starts."""
 
 import tempfile
 from collections.abc import Callable
@@ -15,15 +15,14 @@ State = dict[str, Any]
 
 
 class Keeper:
-    """Checkpoints of a job in `folder` (None: none are kept), every so many steps (0: only where a job
-    ends)."""
+    """Writes a job's checkpoints to `folder` (None: none) every `every` steps (0: only the last state)."""
 
     def __init__(self, folder: str | Path | None, every: int, keep: int) -> None:
         self._store = Checkpoints(Path(folder), keep) if folder else None
         self._every = every
 
     def check(self) -> None:
-        """Before the first step: can checkpoints be written at all? Raises BadCheckpoint."""
+        """Check, before the first step, that checkpoints can be written. Raises BadCheckpoint."""
         if self._store is None:
             return
         try:
@@ -44,25 +43,25 @@ class Keeper:
             ) from error
 
     def is_due(self, step: int) -> bool:
-        """Whether one is due after this step."""
+        """True if a checkpoint is due after this step."""
         return self._store is not None and self._every > 0 and step % self._every == 0
 
     def trouble(self) -> str | None:
-        """Why the last one failed where the next may succeed. Raises BadCheckpoint where it will not."""
+        """Why the last one failed if the next may succeed, else None. Raises BadCheckpoint if it will not."""
         return self._store.look() if self._store is not None else None
 
     def write(
         self, state: State, settings: State, step: int, history: list[State], wait: bool = False
     ) -> str | None:
-        """Write one; the training waits for a copy in memory, and for the one before it. Returns what
-        `trouble` would have said of that one."""
+        """Write a checkpoint; the training waits for a copy in memory and for the previous checkpoint.
+        Returns what `trouble` would return for that one."""
         if self._store is None:
             return None
         meta = {"model": settings["model"], "settings": settings, "ledger": history}
         return self._store.write(step, state, meta, wait=wait)
 
     def save(self, state: State, settings: State, step: int, history: list[State], *, final: bool) -> None:
-        """The last state of a job, and with `final` the model by itself in `final/`."""
+        """Write the last state of a job and, with `final`, the model alone in `final/`."""
         if self._store is None:
             return
         self.write(state, settings, step, history, wait=True)
@@ -76,15 +75,15 @@ class Keeper:
             save(self._store.folder / "final", tensors, manifest)
 
     def restore(self, load: Callable[[State], None], settings: State, step: int) -> tuple[int, str | None]:
-        """Load the newest checkpoint unless the worker's own state, of `step`, is newer. Returns the step
-        that the state is of, and the checkpoint's name."""
+        """Load the newest checkpoint if it is newer than the worker's own state, of `step`. Returns the step
+        of the state and the checkpoint's name (None: nothing was loaded). Raises BadCheckpoint."""
         found = self._store.newest(settings["model"]) if self._store is not None else None
         if found is None or found[2]["step"] <= step:
             return max(step, 0), None
         path, state, manifest = found
         known = manifest["settings"]
         for key in _SAME:
-            if key in known and known[key] != settings.get(key):  # an earlier version knew fewer of them
+            if key in known and known[key] != settings.get(key):  # earlier versions wrote fewer keys
                 raise BadCheckpoint(
                     f"{path} was trained with {key} {known[key]!r}, this job asks for "
                     f"{settings.get(key)!r}: the order of records would not continue where it stopped. "
@@ -94,14 +93,14 @@ class Keeper:
         return int(manifest["step"]), path.name
 
     def wait(self) -> None:
-        """Wait for what is being written. Raises BadCheckpoint if it failed and the next one would, too."""
+        """Wait for the one being written. Raises BadCheckpoint if it failed and the next would fail too."""
         if self._store is not None:
             self._store.wait()
 
 
 def weights(folder: str | Path) -> tuple[dict[str, torch.Tensor], State]:
-    """(state_dict of the model, manifest) of a job's checkpoint folder: the final one, else the newest; or of
-    one checkpoint by itself. Raises BadCheckpoint."""
+    """(the model's state_dict, manifest) from a job's checkpoint folder, the final model or else the newest
+    checkpoint, or from the folder of one checkpoint. Raises BadCheckpoint."""
     path = Path(folder)
     if (path / "final" / "manifest.json").is_file():
         return read(path / "final")
@@ -115,8 +114,8 @@ def weights(folder: str | Path) -> tuple[dict[str, torch.Tensor], State]:
 
 
 def export(folder: str | Path, target: Path) -> tuple[int, int]:
-    """Write the weights as a plain state_dict for torch.load. Returns the step they are of and how many
-    tensors there are. Raises BadCheckpoint, OSError."""
+    """Write the weights as a plain state_dict for torch.load. Returns their step and the number of
+    tensors. Raises BadCheckpoint, OSError."""
     tensors, manifest = weights(folder)
     with target.open("wb") as file:
         torch.save(dict(tensors), file)
@@ -124,8 +123,7 @@ def export(folder: str | Path, target: Path) -> tuple[int, int]:
 
 
 def load_weights(folder: str | Path, model: torch.nn.Module) -> int:
-    """Put the weights that a job left in this checkpoint folder into the model; returns the step they are
-    of."""
+    """Load the weights from a job's checkpoint folder into the model; returns their step."""
     tensors, manifest = weights(folder)
     model.load_state_dict(tensors)
     return int(manifest["step"])

@@ -23,11 +23,11 @@ def init(
     device: str | torch.device | None = None,
     on_applied: Callable[[int, Sequence[int]], None] | None = None,
 ) -> Job:
-    """This process's part of the job that its environment names; without one, a world of one.
+    """Join the job that the environment names; without one, a world of one.
 
-    checkpoint_dir: default PLIANT_CHECKPOINT_DIR; False for none. checkpoint_every: in steps, 0 for none but
-    the last. logical_workers: results are bit for bit those of so many workers, whatever the number of real
-    ones. on_applied(step, record_ids): on each rank, after each of its updates, with its own records.
+    checkpoint_dir: default PLIANT_CHECKPOINT_DIR; False for none. checkpoint_every: in steps; 0 for only the
+    last. logical_workers: results are bit for bit those of that many workers, whatever the real number.
+    on_applied(step, record_ids): each rank calls it after each update, with the rank's own records.
     """
     take_over()
     folder = os.environ.get("PLIANT_CHECKPOINT_DIR") if checkpoint_dir is None else checkpoint_dir
@@ -39,10 +39,10 @@ def init(
         torch.device(device or _device()),
         on_applied,
     )
-    keeper.check()  # only now: an error is told to the job's master
+    keeper.check()  # after Job(): now an error is reported to the job's master
     return job
 
 
 def _device() -> str:
-    # The drivers of simulated cards count memory and compute nothing: asking torch would only make it warn.
+    # Drivers of simulated cards count memory and compute nothing: torch would only print a warning.
     return "cuda" if "PLIANT_SIM_CARDS" not in os.environ and torch.cuda.is_available() else "cpu"

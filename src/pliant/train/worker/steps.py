@@ -18,15 +18,15 @@ class Part:
     """A micro-batch before it is read."""
 
     ids: tuple[int, ...]  # its records
-    lane: int  # rank, or logical worker: what its random numbers depend on
+    lane: int  # rank, or logical worker; seeds its random numbers
     first: bool  # of its lane
     last: bool  # of its lane
-    ghost: bool = False  # this rank has no record: it computes one of another's with weight 0
+    ghost: bool = False  # this rank has no record: it computes another rank's with weight 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one rank does in one step. A function of (settings, step, rank, size), nothing else."""
+    """What one rank computes in one step: a pure function of (settings, places, step, rank, size)."""
 
     step: int  # from 0
     epoch: int
@@ -36,7 +36,7 @@ class Plan:
 
 
 def default_places(settings: dict[str, Any]) -> Places:
-    """The order of records without one of the script's own."""
+    """The order of records if the script gives none."""
     records, seed = settings["records"], settings["seed"]
     if not settings["shuffle"]:
         return lambda _epoch, start, stop: list(range(start, stop))
@@ -67,13 +67,13 @@ def plan_step(settings: dict[str, Any], places: Places, step: int, rank: int, si
 
 
 def random_seed(seed: int, step: int, lane: int) -> int:
-    """What torch's generator starts from in one lane of one step."""
+    """The seed of torch's generator for one lane of one step."""
     digest = hashlib.blake2b(f"pliant step 1 {seed} {step} {lane}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_all(seed: int) -> None:
-    """torch.manual_seed, without its queue of calls for a CUDA that is never used."""
+    """torch.manual_seed, but without queueing calls for a CUDA that is not initialized."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
@@ -81,14 +81,14 @@ def seed_all(seed: int) -> None:
 
 @dataclass(slots=True)
 class Batch:
-    """A micro-batch. `x` and `y` are the parts of a pair. Otherwise it is what was collated: iterating gives
-    the parts of a tuple, `batch[name]` and `**batch` those of a dict."""
+    """A micro-batch, as collated. `x` and `y` are the parts of a pair; iterating gives the parts of a tuple;
+    `batch[name]` and `**batch` give those of a dict."""
 
     value: Any
-    ids: tuple[int, ...]  # records in it; empty for one that weighs nothing
+    ids: tuple[int, ...]  # records in it; empty if its weight is 0
     step: int
     part: Part
-    size: int  # records that were read for it
+    size: int  # number of records read for it
 
     @property
     def x(self) -> Any:
@@ -119,12 +119,12 @@ class Running:
     """A step that has begun and is not applied yet."""
 
     plan: Plan
-    buffers: Sequence[torch.Tensor]  # as they were before it
+    buffers: Sequence[torch.Tensor]  # as they were before the step
     losses: dict[int, Any] = field(default_factory=dict)  # summed over records, by lane
-    counted: int = 0  # records whose gradients are in
+    counted: int = 0  # records whose gradients are added
     skipped: set[int] = field(default_factory=set)  # records of this rank that cannot be read
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)  # by logical worker
     kept: list[torch.Tensor] | None = None  # buffers after logical worker 0
-    backward: bool = False  # in the part of now
-    marks: list[Any] = field(default_factory=list)  # gradients as the part before left them
+    backward: bool = False  # True once backward() was called in the current part
+    marks: list[Any] = field(default_factory=list)  # gradients as the previous part left them
     applied: bool = False

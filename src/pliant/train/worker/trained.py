@@ -1,4 +1,4 @@
-"""What is trained, as one state that moves as a whole: model, optimizers, schedulers and what else has
+"""The trained objects as one state: model, optimizers, schedulers and the script's others with
 state_dict()."""
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from pliant.train.errors import BadCheckpoint, BadSettings
 from pliant.train.worker.model import ElasticModel
 from pliant.train.worker.precision import Precision
 
-Marks = list[tuple[torch.Tensor, torch.Tensor, int]]  # (parameter, its gradient, version of that)
+Marks = list[tuple[torch.Tensor, torch.Tensor, int]]  # (parameter, its gradient, the gradient's version)
 
 
 class Trained:
-    """What `prepare` was given."""
+    """The model, optimizers, schedulers and extras given to `prepare`."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Trained:
         self.schedulers = list(schedulers)
         self.extras = extras
         self.precision = precision
-        self.grad_norm: torch.Tensor | None = None  # of the last update, before it was clipped
+        self.grad_norm: torch.Tensor | None = None  # of the last update, before clipping
         saved = frozenset(model.module.state_dict())  # names
-        # Found once: to go through all modules of a large model in each step takes as long as the sums.
+        # Found once: walking all modules of a large model in each step takes as long as the sums.
         self._parameters = [p for p in model.module.parameters() if p.requires_grad]
-        self._buffers = [  # (its module, its name there): a module may put another tensor into its place
+        self._buffers = [  # (module, name in it): a module may replace the tensor
             (module, name)
             for prefix, module in model.module.named_modules()
             for name, buffer in module._buffers.items()
@@ -70,15 +70,15 @@ class Trained:
             )
 
     def parameters(self) -> list[torch.Tensor]:
-        """Those that are trained."""
+        """The parameters that require gradients."""
         return self._parameters
 
     def buffers(self) -> list[torch.Tensor]:
-        """Those that a forward pass may change: what is not saved, like a mask, is a constant."""
+        """The saved buffers, which a forward pass may change; unsaved ones, like a mask, are constants."""
         return [module._buffers[name] for module, name in self._buffers]
 
     def state(self) -> dict[str, Any]:
-        """Everything."""
+        """The whole state."""
         return {
             "model": dict(self.model.module.state_dict()),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -88,7 +88,7 @@ class Trained:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over a state, in place. Raises BadCheckpoint if it is not one of this script."""
+        """Load a state in place. Raises BadCheckpoint if it does not fit this script."""
         try:
             self.model.module.load_state_dict(state["model"])
             for kind, mine in (("optimizers", self.optimizers), ("schedulers", self.schedulers)):
@@ -102,14 +102,14 @@ class Trained:
             raise BadCheckpoint(f"This state belongs to another script: {error}") from error
 
     def discard(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Forget the step that was begun: no gradients, buffers as they were."""
+        """Discard the running step: clear the gradients and restore these buffers."""
         self.zero()
         with torch.no_grad():
             for mine, before in zip(self.buffers(), buffers, strict=True):
                 mine.copy_(before)
 
     def zero(self) -> None:
-        """No gradients."""
+        """Clear all gradients."""
         for parameter in self._parameters:
             parameter.grad = None
         for optimizer in self.optimizers:
@@ -118,7 +118,7 @@ class Trained:
                     parameter.grad = None
 
     def unscale(self) -> bool:
-        """Take the scale of the loss out of the gradients again. True if they have overflowed."""
+        """Divide the gradients by the loss scale. True if they have overflowed."""
         gradients = self._gradients()
         if gradients:
             torch._foreach_div_(gradients, self.precision.scale)
@@ -126,8 +126,8 @@ class Trained:
         return not bool(torch.isfinite(self.grad_norm))
 
     def apply(self, *, last_of_epoch: bool, overflow: bool) -> None:
-        """One update, and a step of the schedulers where one is due. With an overflow the update is skipped,
-        and a scheduler that steps with each update does not."""
+        """Do one update, and a step of the schedulers if one is due. An overflow skips the update and the
+        step of a scheduler that steps with each update."""
         if not overflow:
             if self._max_grad_norm is not None:
                 if not self.precision.scaled:
@@ -149,8 +149,8 @@ class Trained:
         return [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
 
     def marks(self) -> Marks:
-        """One gradient of each optimizer, as it is between two micro-batches: `check` finds what a script has
-        done to them meanwhile."""
+        """One gradient of each optimizer and its version; `check` finds what the script changes between two
+        micro-batches."""
         found: Marks = []
         for optimizer in self.optimizers:
             for group in getattr(optimizer, "param_groups", ()):
@@ -179,7 +179,7 @@ class Trained:
         return torch.cat([part.detach().reshape(-1) for part in parts])
 
     def unflatten(self, vector: torch.Tensor) -> None:
-        """Gradients from one vector."""
+        """Set all gradients from one vector."""
         at = 0
         for parameter in self.parameters():
             count = parameter.numel()
@@ -193,7 +193,7 @@ class Trained:
         return [torch.cat([b.detach().reshape(-1) for b in same]) for same in by_type(self.buffers())]
 
     def unpack_buffers(self, vectors: Sequence[torch.Tensor]) -> None:
-        """The inverse."""
+        """The inverse of `packed_buffers`."""
         for same, together in zip(by_type(self.buffers()), vectors, strict=True):
             at = 0
             with torch.no_grad():

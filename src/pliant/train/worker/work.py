@@ -1,4 +1,4 @@
-"""Shard queues from a worker's side: for evaluation, prediction, preprocessing by workers that differ in
+"""The worker's side of shard queues, for evaluation, prediction and preprocessing by workers of different
 speed."""
 
 import time
@@ -27,9 +27,9 @@ def work(
     shuffle: bool = False,
     max_skipped_records: int = 0,
 ) -> int:
-    """Call function(range) until every record of every epoch is done by somebody; how many were skipped.
+    """Call function(range) until the workers have done all records of all epochs. Returns the number skipped.
 
-    Raises BadData if more than max_skipped_records could not be done by anybody: the job has not succeeded
+    Raises BadData if more than max_skipped_records records failed at every try: the job has not succeeded
     then. Raises Left between two shards if this worker is to leave.
     """
     shape = {"records": records, "size": size, "epochs": epochs, "seed": seed, "shuffle": shuffle}
@@ -51,7 +51,7 @@ def work(
                 _one(ask, answer, function, stride or size)
             except Refused as error:
                 if error.code != "stale":
-                    raise  # a stale lease is somebody else's by now: take another
+                    raise  # another worker has that range by now: ask for a new lease
 
 
 def _one(
@@ -60,7 +60,7 @@ def _one(
     for piece in _pieces(ask, lease, stride):
         try:
             run(piece)
-        except Exception:  # noqa: BLE001 - whatever the script raised: others try, then it is put aside and named
+        except Exception:  # noqa: BLE001 - whatever the script raised: others try, then it is quarantined
             ask("return", {"shard": lease["shard"], "error": traceback.format_exc(limit=-1).strip()})
             return
 

@@ -1,4 +1,4 @@
-"""`Optimizer(optimizer, steps)` steps once in `steps` times; `SGD(..., steps=4)` and the others likewise."""
+"""Gradient accumulation: `Optimizer(optimizer, steps)` and `SGD(..., steps=4)` update every `steps` steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from runai.elastic.torch import BatchSampler
 class Optimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not read by the type checker
     """Adds up gradients and steps with their mean over the records of an update.
 
-    With `batches` (a runai.elastic.torch.BatchSampler) updates end where its updates end, weighted by its
-    sizes; without, after `steps` calls of equal weight, and at `flush`. The loss of a batch is the mean of
-    its records. Learning-rate schedulers take it as any optimizer; they are stepped per update (`stepped`)
-    or per epoch.
+    With `batches` (a runai.elastic.torch.BatchSampler) an update ends where that sampler's update ends, and
+    its batch sizes are the weights. Without, an update ends after `steps` calls of equal weight. `flush` ends
+    it early. The loss of a batch must be the mean over its records. Learning-rate schedulers accept it as any
+    optimizer; step them once per update (see `stepped`) or per epoch.
     """
 
     def __init__(self, optimizer: Any, steps: int = 1, *, batches: BatchSampler | None = None) -> None:
@@ -25,15 +25,15 @@ class Optimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not re
         self.param_groups, self.state = optimizer.param_groups, optimizer.state  # shared with schedulers
         self.steps, self.stepped = steps, False  # stepped: the last call of step() was an update
         self._sizes = [[1] * steps] if batches is None else batches.updates()
-        self._update = self._calls = self._records = 0  # which of them, how far inside it
-        self._sums: dict[Any, Any] = {}  # parameter -> gradients so far, each times its records
+        self._update = self._calls = self._records = 0  # index of the update; calls and records so far in it
+        self._sums: dict[Any, Any] = {}  # parameter -> sum of gradient x records of the batch
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Between two updates there is nothing to forget: what was added up is kept elsewhere."""
+        """Clears the gradients of the last batch; the accumulated sums stay."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take in the gradients of one batch; update the model if it is the last one of its update."""
+        """Adds the gradients of one batch; updates the model if the batch is the last one of its update."""
         result = None
         if closure is not None:
             with torch.enable_grad():
@@ -47,7 +47,7 @@ class Optimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not re
         return result
 
     def flush(self) -> None:
-        """Update with what there is, if there is any: at the end of an epoch that does not divide."""
+        """Updates with the gradients so far, if any; for the end of an epoch that `steps` does not divide."""
         if self._calls:
             for parameter, total in self._sums.items():
                 parameter.grad = total / self._records
@@ -72,7 +72,7 @@ class Optimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not re
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Of a checkpoint that was made after an update; what was added up since is forgotten."""
+        """Loads a checkpoint that was made after an update; drops the gradients added since then."""
         self.optimizer.load_state_dict(state_dict)
         self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
         self._sums.clear()
@@ -80,7 +80,7 @@ class Optimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not re
 
 
 def __getattr__(name: str) -> Callable[..., Optimizer]:
-    """torch's optimizers by their names, with `steps` or `batches` besides their own arguments."""
+    """A torch optimizer by its name, which also takes `steps` or `batches`."""
     kind = getattr(torch.optim, name, None)
     if not isinstance(kind, type) or not issubclass(kind, torch.optim.Optimizer):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Access keys: what people bring to their programs. Their secrets are shown once and kept as hashes."""
+"""Routes for access keys, with which programs act for people. Secrets are shown once and kept as hashes."""
 
 import uuid
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The audit: who did what, from where, and what it changed."""
+"""Routes for the audit: who did what, from where, and what it changed."""
 
 import re
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def _when(text: str, field: str) -> int:
 
 
 def _found(here: Context, since: str, until: str, user: str, entity: str) -> Iterator[AuditItem]:
-    """Oldest first."""
+    """The matching records, oldest first."""
     after, begin, end = 0, _when(since, "start"), _when(until, "end") or ALWAYS
     while page := here.service.audited(begin, end, after=after, limit=PAGE):
         for after, row in page:

@@ -1,6 +1,6 @@
-"""Login by an OpenID Connect provider: for the console's login page, and for programs that have no browser.
+"""Routes for login by an OpenID Connect provider: for the console, and for programs without a browser.
 
-A program's login is allowed by a page that shows the same code as the program.
+A page that shows the same code as the program allows the program's login.
 """
 
 from fastapi import Request, Response
@@ -33,7 +33,7 @@ public = Router(prefix=OPENID, tags=["people and programs"])
 router = Router(prefix=IDPS, tags=["people and programs"])
 
 ALIAS = "oidc"
-"""Of the one provider that there can be."""
+"""Key of the only provider."""
 
 
 @public.get("", dependencies=[needs(OPEN)], **answers(200, LoginProviders))

@@ -1,4 +1,4 @@
-"""Roles, what they are made of, and what the caller may: all from the table that the guard reads."""
+"""Routes for roles, permission sets and the caller's permissions: all from the table that the guard reads."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -146,7 +146,7 @@ def _known(here: Context, key: str) -> Role | CustomRole:
 
 
 def _own(here: Context, key: str, caller: Principal) -> CustomRole:
-    """One that the caller may change. Raises NotFound, Conflict, Forbidden."""
+    """The custom role with that key, which the caller may change. Raises NotFound, Conflict, Forbidden."""
     found = _known(here, key)
     if isinstance(found, Role):
         raise Conflict(

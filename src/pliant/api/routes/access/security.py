@@ -1,4 +1,4 @@
-"""What is set about logins: how long one lasts, and what passwords must be like."""
+"""Routes for security settings: how long a login lasts, and what passwords must be like."""
 
 from fastapi import Response
 

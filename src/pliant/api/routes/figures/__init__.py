@@ -1,1 +1,1 @@
-"""Routes about amounts: now, over time, in reports."""
+"""Routes for amounts: now, over time, in reports."""

@@ -1,4 +1,4 @@
-"""Audit of fairness: what each project was due over some time, and what it got."""
+"""Routes for the audit of fairness: what each project was due over some time, and what it got."""
 
 from collections.abc import Mapping
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What was measured over time: of the cluster, pools, nodes, projects, departments, workloads and pods."""
+"""Routes for measurements over time: of the cluster, pools, nodes, projects, departments, workloads, pods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _PROFILES = (
     "GPU_PCIE_TRANSMITTED_BANDWIDTH_PER_GPU", "GPU_PCIE_RECEIVED_BANDWIDTH_PER_GPU",
     "NVLINK_BANDWIDTH_TOTAL", "NVLINK_BANDWIDTH_TOTAL_PER_GPU",
 )  # fmt: skip
-"""Run:ai's names that nothing here measures: taken, and told as missing."""
+"""Run:ai's metrics that are not measured here: accepted, and reported as missing."""
 
 OF_CLUSTER = (
     "TOTAL_GPU", "TOTAL_GPU_NODES", "ALLOCATED_GPU", "UNALLOCATED_GPU", "GPU_QUOTA", "GPU_UTILIZATION",
@@ -91,7 +91,7 @@ async def _asked(
 
 
 def _ms(moment: datetime) -> int:
-    """Without an offset it is UTC."""
+    """Ms since the epoch; without an offset the time is UTC."""
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -107,7 +107,7 @@ def _described() -> dict[str, Any]:
 
 
 def _names(kinds: Sequence[str]) -> Any:
-    """The type of the parameter that says which metrics are asked for."""
+    """The type of the parameter that names the metrics."""
     return Annotated[
         list[Literal[tuple(kinds)]],  # type: ignore[misc]
         Query(alias="metricType", min_length=1, max_length=100),

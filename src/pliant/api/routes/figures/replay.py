@@ -1,4 +1,4 @@
-"""The record of cycles: what it holds, and the part of it from which one cycle can be decided again."""
+"""Routes for the record of cycles: what it holds, and the part from which one cycle can be replayed."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Reports: made once from what was measured over time, kept until they are deleted, had as CSV."""
+"""Routes for reports: made once from measurements, kept until they are deleted, downloaded as CSV."""
 
 import json
 import re
@@ -40,13 +40,13 @@ UNITS = {
     "memory_allocation_mb_hours": "CPU_MEMORY_ALLOCATION_MB",
 }
 MACHINES = {"gpu_total_hours": "TOTAL_GPU", "gpu_allocation_hours": "ALLOCATED_GPU"}
-"""Columns that are sums over the time, and the metric of each."""
+"""Columns that are sums over the period, and the metric of each."""
 
 MEANS = {
     "gpu_utilization_percent": "GPU_UTILIZATION",
     "gpu_memory_utilization_percent": "GPU_MEMORY_UTILIZATION",
 }
-"""Columns that are means over the time in which they were measured."""
+"""Columns that are means over the time in which they were measured, and the metric of each."""
 
 
 def _rows(here: Context, caller: Principal) -> list[Asset]:
@@ -237,7 +237,7 @@ def _named(view: QueueView, names: set[str]) -> bool:
 
 
 def _hours(samples: Sequence[Sample], metric: str) -> int:
-    """The sum over the time, in thousandths of the metric's unit times hours."""
+    """The sum over the period, in thousandths of the metric's unit times hours."""
     return sum(_whole(sample, metric) * sample.covered for sample in samples) // HOUR
 
 
@@ -246,7 +246,7 @@ def _whole(sample: Sample, metric: str) -> int:
 
 
 def _mean(samples: Sequence[Sample], metric: str) -> str:
-    """Empty if it was never measured."""
+    """The mean over the measured time; '' if it was never measured."""
     found = [
         (it.value, sample.covered)
         for sample in samples

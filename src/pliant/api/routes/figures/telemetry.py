@@ -1,4 +1,4 @@
-"""How much there is now of what: workloads, nodes, quotas; summed up in groups."""
+"""Routes for current amounts of workloads, nodes and quotas, summed by group."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeVar
@@ -25,13 +25,13 @@ router = Router(prefix="/api/v1", tags=["telemetry"])
 
 T = TypeVar("T")
 Group = Callable[[T], tuple[str, str]]
-"""(value, name of it) of one entry."""
+"""(value, its name) of the group of an entry."""
 
 
 def _summed(
     entries: Iterable[T], amount: Callable[[T], float], keys: Sequence[str], groups: Mapping[str, Group[T]]
 ) -> list[TelemetryValue]:
-    """Without keys one value, 0 if there are no entries."""
+    """The sums by the keys; without keys one value, 0 if there are no entries."""
     keys = list(dict.fromkeys(keys))
     found: dict[tuple[tuple[str, str], ...], float] = {} if keys else {(): 0}
     for entry in entries:

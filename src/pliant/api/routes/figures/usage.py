@@ -1,4 +1,4 @@
-"""What people held by day, month, project and node pool, and the limits of each person."""
+"""Routes for the GPU usage of people by day, month, project and node pool, and for their limits."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -101,7 +101,7 @@ def usage(
 
 
 def grouped(rows: Iterable[Usage], keys: Sequence[str], board: Board) -> list[UsageRow]:
-    """One entry for each value of the keys, in order."""
+    """One row for each combination of the keys' values, in order."""
     found: dict[tuple[str, ...], list[Usage]] = {}
     for row in rows:
         known = board.projects.get(row.project)
@@ -188,7 +188,7 @@ def delete_limit(here: Here, caller: Caller, user: User = "", project: InProject
 
 
 def _project(board: Board, key: str, *, gone: bool = False) -> str:
-    """Its id; `gone`: one that is not there any more will do."""
+    """The id of a project; with `gone`, also of a deleted one that has a limit. Raises NotFound."""
     if not key:
         return ""
     for view in board.projects.values():

@@ -1,1 +1,1 @@
-"""Routes about machines, and about who owns their quota."""
+"""Routes for machines, and for the projects and departments that own their quota."""

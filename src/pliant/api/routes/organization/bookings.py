@@ -1,4 +1,4 @@
-"""Bookings: reservations of GPUs for a project, and maintenance of nodes."""
+"""Routes for bookings: reservations of GPUs for a project, and maintenance of nodes."""
 
 from typing import Annotated
 
@@ -66,7 +66,7 @@ def delete_booking(key: Key, here: Here, caller: Caller) -> Response:
 
 
 def _wanted(body: BookingRequest, board: Board, caller: Principal, now: int) -> tuple[Booking, int]:
-    """The booking without its places, and how many GPUs. Raises BadRequest, Forbidden, NotFound."""
+    """The booking without its places, and its number of GPUs. Raises BadRequest, Forbidden, NotFound."""
     start = _instant(body["start"], "start") if body.get("start") else now
     project, gpus = "", body.get("gpus", 0)
     if body.get("maintenance"):

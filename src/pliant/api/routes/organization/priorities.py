@@ -1,4 +1,4 @@
-"""Priority classes: names for priorities, built in and people's own."""
+"""Routes for priorities, priority classes, and the categories and types of workloads."""
 
 import uuid
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What is set about scheduling for all: settings, topologies, and the history of what concerns all."""
+"""Routes for cluster-wide scheduling: settings, topologies, and events that concern no workload."""
 
 import uuid
 from typing import Annotated, Any
@@ -101,7 +101,7 @@ def events(here: Here, caller: Caller, asked: AskedEvents, subject: Subject = CL
 
 
 def _check_subject(caller: Principal, subject: str, board: Board) -> None:
-    """A project's or department's history is for anyone who may see it; all else is the tenant's."""
+    """Raise Forbidden unless the caller may see that project or department, or read the tenant's events."""
     kind, _, identity = subject.partition("/")
     views = {"project": board.projects, "department": board.departments}.get(kind, {})
     if identity in views and caller.may(f"{kind}s:read", unit_place(views[identity].queue)):

@@ -1,1 +1,1 @@
-"""Routes about workloads: submitted, shown, followed, explained, kept."""
+"""Routes for workloads: submit, show, follow, explain, keep."""

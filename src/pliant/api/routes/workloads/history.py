@@ -1,4 +1,4 @@
-"""What was submitted and how it went, one entry a workload; what was decided. Deleted ones too."""
+"""Routes for workloads with their outcomes, and for past decisions; deleted workloads are included."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ router = Router(prefix="/api/v1", tags=["workloads"])
 
 
 def _kind(value: str) -> EventKind:
-    """A function: from Python 3.12 on pydantic cannot read the signature of an enum."""
+    """Used instead of the enum: from Python 3.12 on pydantic cannot read the signature of an enum."""
     return EventKind(value)
 
 
@@ -82,7 +82,7 @@ PAGE = 500
 """Events that are read at a time."""
 
 FURTHEST = 20_000
-"""Events that one question reads at most; `next` goes on from there."""
+"""Most events that one request reads; `next` goes on from there."""
 
 Before = Annotated[int | None, Query(ge=1, lt=2**63, description="`next` of the page before this one.")]
 

@@ -1,4 +1,4 @@
-"""What the link inside a running job asks and says, with the token of its attempt."""
+"""Routes for the link inside a running job, with the token of its attempt."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ from pliant.wire.job import Ack, Allocation, Link, Linked, Report, Reported
 router = Router(prefix="/api/v1/attempts/{workload}/{task}/{number}", tags=["jobs"])
 
 LONGEST = 30.0
-"""Seconds for which an answer is waited for at most."""
+"""Longest wait for an answer, in seconds."""
 
 _WAIT = re.compile(r"\bwait=(\d{1,4})\b")
 
@@ -49,7 +49,7 @@ async def allocation(
 
 
 async def _newer(here: Context, workload: str, after: int, left: float) -> dict[str, Any]:
-    """Waits on the event loop, without a thread."""
+    """The document, once it is newer than `after` or time is up. Waits on the loop, without a thread."""
     until = asyncio.get_running_loop().time() + left
     with here.pulse.listen() as news:
         while True:

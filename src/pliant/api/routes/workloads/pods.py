@@ -1,4 +1,4 @@
-"""Pods: one for each task that was started or may still be; of one workload, or of all."""
+"""Routes for pods, of one workload or of all: one for each task that was started or may still be."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ def count_pods(here: Here, caller: Caller, asked: Asked) -> Response:
 
 
 def _items(here: Context, renderer: Renderer, views: Sequence[WorkloadView]) -> list[PodItem]:
-    """Pods of several workloads, with one question to the store."""
+    """The pods of several workloads, with one query of the store."""
     attempts: dict[str, list[Attempt]] = {view.workload.id: [] for view in views}
     for row in here.service.attempts(*attempts):
         attempts[row.id.workload].append(row)

@@ -1,4 +1,4 @@
-"""What goes on for long: logs, commands inside tasks, changes as they happen. Nothing blocks the loop."""
+"""Long-running routes: logs, commands inside tasks, changes as they happen. Nothing blocks the loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -28,7 +28,7 @@ KEEP_ALIVE = 15.0
 """Seconds without news after which a comment is sent, so that a client that is gone is noticed."""
 
 READ_FOR = 0.25
-"""Seconds for which the output of a command is waited for at once."""
+"""Longest single wait for the output of a command, in seconds."""
 
 _OCTETS: dict[str, Any] = {"content": {"application/octet-stream": {}}, "description": "Raw output"}
 _RAW = {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
@@ -126,7 +126,7 @@ def connect(identity: str, body: Received[Connect], here: Here, caller: Caller) 
 
 
 def _attempt(view: WorkloadView, pod: str) -> AttemptId:
-    """The present attempt of that task, or of the first one; the service refuses a name that is wrong."""
+    """The current attempt of that task, or of the first one; the service refuses a wrong name."""
     names = {f"{view.workload.name}-{task.name}": task for task in view.tasks}
     names |= {task.name: task for task in view.tasks}
     task = names.get(pod, view.tasks[0])
@@ -300,7 +300,7 @@ class Changes:
         }
         if last and known and int(number) <= board.version and caller.all_seeing:
             self._version = int(number)
-            self._mine = None  # which of the deleted ones were this client's is not known: it is told of all
+            self._mine = None  # which deleted ones this client has seen is not known: it is told of all
         elif last:
             self._reset = True
 
@@ -329,7 +329,7 @@ class Changes:
                         quiet = 0.0
 
     def _events(self, board: Board, changed: frozenset[str] | None) -> bytes:
-        """All that is new on this board, which is the one that is known from then on."""
+        """The events since the last known board; this board is the last known one from then on."""
         renderer = self._here.renderer(self._caller, board)
         events: list[tuple[str, bytes]] = []
         if changed is None or self._reset:
@@ -349,7 +349,7 @@ class Changes:
         return b"".join(self._framed(events))
 
     def _framed(self, events: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-        """Only the last of a batch has an id: who loses the connection in between gets all of it again."""
+        """Only the last event of a batch has an id: after a lost connection the batch is sent again."""
         batch = list(events)
         for at, (kind, data) in enumerate(batch, 1):
             mark = f"id: {self._here.server.epoch}-{self._version}\n" if at == len(batch) else ""

@@ -1,4 +1,4 @@
-"""Files of deleted workloads, as long as they can be brought back."""
+"""Routes for files of deleted workloads, while they can be restored."""
 
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def kept_files(here: Here, caller: Caller, asked: Annotated[Window, Depends(_lis
 
 
 def _sees(here: Context, caller: Principal, kept: Kept) -> bool:
-    """Of a workload that is not remembered, only anyone who may read all of the tenant."""
+    """True if the caller may see the files; of a workload that is no longer remembered, an administrator."""
     if caller.admin:
         return True
     row, board = known_workload(here, kept.workload), here.service.board
@@ -48,7 +48,7 @@ def _sees(here: Context, caller: Principal, kept: Kept) -> bool:
 
 
 async def _kept(request: Request, here: Context, caller: Principal) -> Target:
-    """Its files may outlive what is remembered of a workload."""
+    """The target; files may be kept longer than their workload is remembered."""
     identity = request.path_params["identity"]
     row = await run_in_threadpool(known_workload, here, identity)
     if row is not None:
@@ -64,7 +64,7 @@ def restore(identity: str, here: Here, caller: Caller) -> Response:
 
 
 def kept_item(kept: Kept, keep: int) -> Item:
-    """`keep` in ms: for how long it is kept."""
+    """`keep`: ms for which files are kept."""
     return {
         "workloadId": kept.workload,
         "name": kept.name,

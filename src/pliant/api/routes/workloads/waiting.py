@@ -1,4 +1,4 @@
-"""What waits: why, in which order, and what would let it start."""
+"""Routes for pending workloads: why they wait, in which order, and what would let them start."""
 
 from itertools import islice
 from typing import Annotated
@@ -26,10 +26,10 @@ from pliant.wire.questions import Queue, WhyItem
 router = Router(prefix="/api/v1", tags=["workloads"])
 
 LATEST = 20
-"""Events that `why` tells."""
+"""Most events that `why` shows: the latest."""
 
 AHEAD = 100
-"""Of those that are before a workload `why` names so many; the rest it counts."""
+"""Most workloads ahead that `why` names; it counts all of them."""
 
 
 Full = Annotated[
@@ -72,7 +72,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
 
 
 def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
-    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
+    """None if the scheduler does not answer because of `trouble`, which every answer shows."""
     try:
         return here.service.questions.unblock(identity, full=full)
     except Unavailable:

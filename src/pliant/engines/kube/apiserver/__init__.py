@@ -1,1 +1,1 @@
-"""The API server: the way to it, what is asked of it and followed, and what our objects are called there."""
+"""The API server: the connection, requests and watches, and the names of our objects there."""

@@ -1,4 +1,4 @@
-"""The way to one API server, which can be given up while answers are still coming."""
+"""The connection to one API server, which can be ended while answers are still coming."""
 
 import logging
 import socket
@@ -29,16 +29,16 @@ from lightkube.resources.core_v1 import (
 from lightkube.resources.resource_v1 import ResourceClaim
 from lightkube.resources.scheduling_v1 import PriorityClass
 
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would note every request
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # else it logs every request
 
 CONNECT, ANSWER = 10.0, 35.0
-"""Seconds for a connection, and for the next word of an answer: who is slow does what is asked as well."""
+"""Timeouts in seconds to connect, and for the next part of an answer: a slow server still does the work."""
 
 SERVER_SECONDS = 20
-"""After which the API server ends a watch and it is asked for again from where it was."""
+"""Seconds after which the API server ends a watch; the watch then continues from where it was."""
 
 SILENCE = SERVER_SECONDS + 10.0
-"""Seconds without a word after which a watch is taken for lost; lightkube alone would wait for ever."""
+"""Seconds without data after which a watch counts as lost; lightkube alone would wait for ever."""
 
 
 KINDS: tuple[type, ...] = (
@@ -58,23 +58,23 @@ KINDS: tuple[type, ...] = (
     Service,
     Status,
 )
-"""All that is read and written by several threads."""
+"""All kinds that several threads read and write."""
 
 
 def learn() -> None:
-    """msgspec learns a kind when the first of it is read, and the process crashes if a second thread reads
-    one meanwhile."""
+    """Makes msgspec learn the kinds beforehand: it learns a kind at its first use, and the process crashes if
+    a second thread uses the kind meanwhile."""
     for kind in KINDS:
         decode_list(b'{"items": []}', kind)
     decode_watch_event(b'{"type": "", "object": {}}')
 
 
 class Unreachable(ValueError):
-    """There is no such cluster, or it does not let us in; says what to do."""
+    """The cluster does not exist, or refuses access; the text says what to do."""
 
 
 class Transport(httpx2.HTTPTransport):
-    """Knows its sockets: a thread that reads from one is woken by `end`, before anybody closes them."""
+    """Keeps its sockets, so that `end` can wake threads that read from them before they are closed."""
 
     def __init__(self, verify: object) -> None:
         super().__init__(verify=verify, limits=httpx2.Limits(max_connections=None))  # type: ignore[arg-type]
@@ -98,14 +98,14 @@ class Transport(httpx2.HTTPTransport):
                 try:
                     socket.socket.shutdown(found, socket.SHUT_RDWR)
                 except OSError:
-                    continue  # it has ended by itself
+                    continue  # it is closed already
 
 
 class Connection:
-    """`client` is for any thread until `end` is called."""
+    """Any thread may use `client` until `end` is called."""
 
     def __init__(self, kubeconfig: Path | None) -> None:
-        """By its current context; None: as a pod of the cluster, or as kubectl does. Raises Unreachable."""
+        """By its current context; None: as a pod of the cluster, or as kubectl. Raises Unreachable."""
         try:
             given = KubeConfig.from_env() if kubeconfig is None else KubeConfig.from_file(kubeconfig)
             config = given.get()
@@ -122,9 +122,9 @@ class Connection:
             ) from error
 
     def end(self) -> None:
-        """All callers that wait for an answer get an error now."""
+        """Makes all requests that wait for an answer fail now."""
         self._transport.end()
 
     def close(self) -> None:
-        """Nobody uses it any more."""
+        """Call this when no thread uses the client any more."""
         self.client.close()

@@ -1,4 +1,4 @@
-"""Which server leads, as its cluster knows it."""
+"""Records on the cluster which server leads."""
 
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from pliant.engines.kube.apiserver.names import lease_name
 
 
 def mark(cluster: Cluster, namespace: str, name: str, label: str) -> None:
-    """That pod alone of its namespace has the label from now on."""
+    """Sets the label on that pod, and removes it from all other pods of the namespace."""
     client = cluster.client
     for pod in client.list(Pod, namespace=namespace, labels={label: "true"}):
         other = pod.metadata.name if pod.metadata is not None else None
@@ -24,7 +24,7 @@ def mark(cluster: Cluster, namespace: str, name: str, label: str) -> None:
 
 
 def raise_epoch(cluster: Cluster, epoch: int) -> None:
-    """Raises StaleEpoch if a higher one was here."""
+    """Records `epoch` in the server's lease. Raises StaleEpoch if a higher one is recorded."""
     client, name = cluster.client, lease_name(cluster.name)
     while True:
         lease = missing(lambda: client.get(Lease, name))

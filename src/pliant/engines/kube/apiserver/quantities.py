@@ -22,7 +22,7 @@ _UNITS = {
 
 
 def count_of(text: str) -> int:
-    """Rounded up, as Kubernetes does; raises ValueError for what is no amount."""
+    """Rounds up, as Kubernetes does. Raises ValueError if the text is no amount."""
     return _scaled(text, 1)
 
 

@@ -1,4 +1,4 @@
-"""What we read from a pod."""
+"""What Pliant reads from a pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from pliant.model.workload import AttemptId
 
 GPU_RESOURCE = "nvidia.com/gpu"
 MAIN = "main"
-"""The container that is the task; others may stand beside it."""
+"""Name of the container that runs the task; a pod may have others."""
 
 STUCK = frozenset(
     {
@@ -36,7 +36,7 @@ STUCK = frozenset(
         "RunContainerError",
     }
 )
-"""Why a container waits that will not start: the kubelet would try for ever while its devices are taken."""
+"""Why a container waits that will not start: the kubelet would retry for ever and keep the devices."""
 
 UNSTARTABLE = frozenset({"ContainerCannotRun", "StartError"})
 """Reasons of a terminated container that never ran."""
@@ -62,30 +62,30 @@ class Seen:
     name: str
     uid: str
     node: str  # empty: not bound
-    cluster: str  # whose it is; empty: nobody's of ours
+    cluster: str  # name of the server that owns it; empty: none
     attempt: AttemptId | None
     gpus: tuple[str, ...]  # of ours: the devices that it was given
     amount: Resources  # what it takes of its node; GPUs in thousandths
-    over: bool  # nothing of it runs any more, or ever will
+    over: bool  # nothing of it runs, or ever will
     deleting: bool
-    confirmed: bool  # deleted, and the node that had to end its containers said that they are gone
+    confirmed: bool  # deleted, and its node has confirmed that its containers are gone
     since: int | None  # ms; when its main container began to run
     end: End | None
     stuck: str  # why it will never run, for people
     finalizers: tuple[str, ...]
-    version: str  # of its row
+    version: str  # its resource version
     scheduler: str
-    found: bool  # somebody else made it
+    found: bool  # made by another client
     main: str  # name of the container that is the task
-    holds: str  # device that it holds for those who have parts of it; empty: it is no such pod
-    devices: tuple[str, ...]  # UUIDs of what it holds or has parts of
-    conf: str  # what its gpu.conf is to say; empty: it has no parts of GPUs
-    kept: bool  # the agent of its node writes that file
-    agent: bool  # it is the agent of its node, if its namespace may have one, and is ready
-    asked: tuple[int, int]  # millicores and bytes that its main container asks for
-    granted: tuple[int, int] | None  # those that it has; None: its node has not said
-    delay: str  # why it does not have what it asks for, for people
-    infeasible: bool  # its node can never give it that
+    holds: str  # device that it holds for GPU fractions; empty: not a holder
+    devices: tuple[str, ...]  # UUIDs of devices that it holds or has fractions of
+    conf: str  # content of its gpu.conf; empty: no GPU fractions
+    kept: bool  # its node's agent writes that file
+    agent: bool  # it has an agent's label and is ready; its namespace is not checked
+    asked: tuple[int, int]  # requests of its main container: millicores and bytes
+    granted: tuple[int, int] | None  # what that has; None: its node has not reported
+    delay: str  # why it does not have its requests yet, for people
+    infeasible: bool  # its node can never give it its requests
 
     @property
     def lives(self) -> bool:
@@ -94,7 +94,7 @@ class Seen:
 
 
 def workload_of(pod: Seen) -> str:
-    """Empty: it belongs to none of any server's."""
+    """Id of its workload; empty: it belongs to no server's workload."""
     return pod.attempt.workload if pod.attempt is not None else ""
 
 
@@ -113,7 +113,7 @@ def seen(pod: Pod) -> Seen:
     task = next(each for each in spec.containers if each.name == name)
     over = phase in ("Succeeded", "Failed")
     deleting = metadata.deletionTimestamp is not None
-    # By its node, e.g. for want of memory: no fault of its own. The API that evicts says so too, and deletes.
+    # By its node, e.g. for lack of memory: not its own fault. The eviction API sets this too, and deletes.
     evicted = not deleting and _holds(status, "DisruptionTarget")
     return Seen(
         metadata.namespace or "",
@@ -162,7 +162,7 @@ def _fitting(asked: ResourceRequirements | None) -> tuple[int, int]:
 
 
 def _resize(pod: Pod) -> tuple[str, bool]:
-    """Why its node has not given its containers what they ask for by now; whether it never will."""
+    """Why its node has not resized its containers yet, and whether it never will."""
     for each in (pod.status and pod.status.conditions) or []:
         if each.type == "PodResizePending" or (each.type == "PodResizeInProgress" and each.reason == "Error"):
             said = (each.message or each.reason or "its node has not said why").rstrip(".")
@@ -171,7 +171,7 @@ def _resize(pod: Pod) -> tuple[str, bool]:
 
 
 def _attempt_of(text: str) -> AttemptId | None:
-    """None for what we did not write: anybody who may create pods writes there what they like."""
+    """None for a text that we did not write: any user who can create pods may write there."""
     try:
         return AttemptId.parse(text)
     except ValueError:
@@ -183,7 +183,7 @@ def ms_of(time: datetime | None) -> int | None:
 
 
 def _failed(statuses: list[ContainerStatus], phase: str) -> ContainerStatus | None:
-    """The container for which a pod has failed."""
+    """The container that made the pod fail."""
     ended = ((each, each.state and each.state.terminated) for each in statuses if phase == "Failed")
     return next((each for each, done in ended if done and done.exitCode), None)
 
@@ -207,8 +207,8 @@ def _amount(
     statuses: list[ContainerStatus],
     infeasible: bool,
 ) -> Resources:
-    """The sum of its containers, or the largest of those that run before them, if that is more. Of one whose
-    cores or memory are changing, the larger amount; only what it has if it can never get what it asks for."""
+    """The sum of its containers, or the largest init container if that is more. A container that is being
+    resized counts with the larger amount, or with what it has if it can never get its requests."""
     total = [_asked(each) for each in (*containers, *(each for each in before if each.restartPolicy))]
     has = {each.name: _resources((each.resources and each.resources.requests) or {}) for each in statuses}
     for at, each in enumerate(containers):
@@ -219,7 +219,7 @@ def _amount(
                 else Resources(0, max(now.cpu, total[at].cpu), max(now.memory, total[at].memory))
             )
             total[at] = Resources(total[at].gpu, most.cpu, most.memory)
-    if len(total) == 1 and not (before or overhead):  # nearly all are like that
+    if len(total) == 1 and not (before or overhead):  # true of nearly all pods
         return total[0]
     alone = [_asked(each) for each in before if not each.restartPolicy]
     gpus, cpu, memory = (
@@ -238,6 +238,6 @@ def _resources(amounts: Mapping[str, str]) -> Resources:
     return _read(*(amounts.get(name, "0") for name in (GPU_RESOURCE, "cpu", "memory")))
 
 
-@lru_cache(maxsize=4096)  # thousands of pods ask for the same
+@lru_cache(maxsize=4096)  # thousands of pods have equal requests
 def _read(gpus: str, cpu: str, memory: str) -> Resources:
     return Resources(1000 * count_of(gpus), millicores_of(cpu), bytes_of(memory))

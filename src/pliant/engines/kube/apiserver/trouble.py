@@ -1,4 +1,4 @@
-"""What keeps the server and the cluster apart, in one sentence for everybody who asks the server anything."""
+"""One sentence about what is wrong between server and cluster, for all who ask the server."""
 
 import time
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ from pliant.engines.kube.apiserver.watching import Follower
 from pliant.engines.kube.apiserver.work import WorkQueue
 
 PATIENCE = 5.0
-"""Seconds of trouble after which it is told: most is over by then."""
+"""Seconds of trouble before it is reported: most trouble ends sooner."""
 
-MOST = 200  # letters of what the cluster says
+MOST = 200  # characters of the cluster's message
 
 CURE = "it is tried again. See `kubectl get --raw /readyz?verbose`"
 
 BUSY = (429, 503, 504)
 WIDE = ("etcdserver", "webhook")
-"""Statuses, and words of an answer 500, that tell of the cluster, and not only of one pod."""
+"""Statuses, and words of an answer 500, that mean trouble of the cluster and not only of one pod."""
 
 
 def trouble_of(followers: Iterable[Follower[Any]], queue: WorkQueue | None) -> str:
-    """Empty: there is none."""
+    """Returns the sentence; empty: there is no trouble."""
     now = time.monotonic()
     for each in followers:
         if (why := each.trouble) and now - each.lost >= PATIENCE:
@@ -41,5 +41,5 @@ def _wide(error: Exception) -> bool:
 
 
 def _plain(text: str) -> str:
-    """As it can stand in a header."""
+    """As one short ASCII line, fit for an HTTP header."""
     return " ".join(text.encode("ascii", "replace").decode().split())[:MOST].rstrip(".")

@@ -1,4 +1,4 @@
-"""One kind of objects, followed: listed, then watched from there, and listed again when the watch is lost."""
+"""Follows one kind of objects: lists them, watches from there, and lists again when the watch is lost."""
 
 import logging
 import threading
@@ -15,14 +15,14 @@ from pliant.engines.kube.apiserver.connection import SERVER_SECONDS
 
 log = logging.getLogger(__name__)
 
-PAUSE = 0.5  # seconds before an API server that cannot be reached is asked again
-ABSENT = 15.0  # seconds before a kind is asked for again that the API server does not have, or does not show
+PAUSE = 0.5  # seconds before an unreachable API server is asked again
+ABSENT = 15.0  # seconds before a kind is asked for again that the API server lacks or hides
 
 T = TypeVar("T", Pod, Node, ResourceClaim)
 
 
 class Follower(Generic[T]):
-    """`replaced` gets all objects after each list, `changed` each change: whether it is there, and it."""
+    """`replaced` gets all objects after each list, `changed` each change as (whether it exists, object)."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class Follower(Generic[T]):
         **where: Any,
     ) -> None:
         self._client, self._where = client, where
-        self.optional = False  # True: what cannot be listed yet does not keep it from opening
+        self.optional = False  # True: `open` succeeds even if the list fails
         self._kind: type[T] = kind
         self._replaced: Callable[[Sequence[T]], None] = replaced
         self._changed: Callable[[bool, T], None] = changed
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self.trouble = ""  # why nothing is heard of the cluster; empty if it is
+        self.trouble = ""  # why no news comes from the cluster; empty if it does
         self.lost = 0.0  # monotonic s; since when there is trouble
 
     def open(self) -> None:
-        """List them, and follow them on a thread of its own. Raises what the client raises."""
+        """Lists the objects and follows them on a thread of its own. Raises what the client raises."""
         version = None
         try:
             version = self._list()
@@ -55,11 +55,11 @@ class Follower(Generic[T]):
         self._thread.start()
 
     def close(self) -> None:
-        """Nothing is told from now on."""
+        """Reports nothing from now on."""
         self._closed.set()
 
     def join(self) -> None:
-        """Wait for its thread, whose connection was ended."""
+        """Waits for its thread; the connection must have been ended."""
         if self._thread is not None:
             self._thread.join()
 
@@ -69,7 +69,7 @@ class Follower(Generic[T]):
         return found.resourceVersion
 
     def _follow(self, version: str | None) -> None:
-        told = ""  # each trouble once
+        told = ""  # each trouble is logged once
         while not self._closed.is_set():
             try:
                 version = version or self._list()
@@ -108,7 +108,7 @@ def _status(error: Exception) -> int:
 
 
 def _said(error: Exception) -> str:
-    """In words that stay the same while nothing changes."""
+    """A text that stays the same while the cause is the same."""
     if isinstance(error, HTTPStatusError) and error.response.status_code == 403:
         return "they may not be watched: `pliant doctor --kube` names rights that the account lacks"
     if isinstance(error, HTTPStatusError) and not isinstance(error, ApiError):

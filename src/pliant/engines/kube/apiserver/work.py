@@ -1,4 +1,4 @@
-"""Keys on which something is to be done: each by one worker at a time, once for any number of requests."""
+"""A queue of keys to work on: each key by one worker at a time, once for any number of requests."""
 
 import heapq
 import itertools
@@ -10,15 +10,15 @@ from collections.abc import Callable, Hashable
 log = logging.getLogger(__name__)
 
 FIRST, LAST = 0.2, 5.0
-"""Seconds until a key whose work failed is tried again: twice as long each time, up to LAST."""
+"""Seconds until a key whose work failed is tried again: doubled each time, up to LAST."""
 
 RATE = 100
-"""Keys that fail again and again are tried so many times a second at most, all together; once one of them
-succeeds, all are due: what was in the way of one was mostly in the way of all."""
+"""Most retries per second of all failing keys together. Once one of them succeeds, all are due, because they
+mostly fail for the same reason."""
 
 
 class WorkQueue:
-    """Calls `work(key)` on threads of its own. It returns seconds after which to come again, or None."""
+    """Calls `work(key)` on its threads; it returns seconds until the next call for that key, or None."""
 
     def __init__(self, work: Callable[[Hashable], float | None], workers: int) -> None:
         self._work = work
@@ -27,9 +27,9 @@ class WorkQueue:
         self._serial = itertools.count()
         self._waiting: dict[Hashable, float] = {}  # when each is due
         self._busy: set[Hashable] = set()
-        self._parked: set[Hashable] = set()  # due, and in somebody's hands
+        self._parked: set[Hashable] = set()  # due, while a worker has them
         self._failures: dict[Hashable, int] = {}
-        self._errors: dict[Hashable, tuple[float, Exception]] = {}  # of those: since when, and the last
+        self._errors: dict[Hashable, tuple[float, Exception]] = {}  # of failed keys: since when, and the last
         self._closed = False
         self._threads = [
             threading.Thread(target=self._run, name=f"pliant-kube-{index}", daemon=True)
@@ -39,7 +39,7 @@ class WorkQueue:
             thread.start()
 
     def add(self, key: Hashable, after: float = 0.0) -> None:
-        """Have it worked on in `after` seconds, or sooner if that was asked for already."""
+        """Makes the key due in `after` seconds, or sooner if it is already due sooner."""
         due = time.monotonic() + after
         with self._condition:
             if self._waiting.get(key, due + 1) > due:
@@ -47,7 +47,7 @@ class WorkQueue:
                 self._push(key, due)
 
     def hurry(self) -> None:
-        """What has failed is due now: what was in its way may be gone."""
+        """Makes all failed keys due now, because the cause may be gone."""
         with self._condition:
             failed = list(self._failures)
             self._failures.update(dict.fromkeys(failed, 0))
@@ -55,7 +55,7 @@ class WorkQueue:
             self.add(key)
 
     def errors(self, seconds: float) -> list[Exception]:
-        """The last one of each key that has failed for at least so long, the oldest first."""
+        """The last error of each key that has failed for at least `seconds`, oldest failure first."""
         since = time.monotonic() - seconds
         with self._condition:
             found = sorted((began, number) for number, (began, _) in enumerate(self._errors.values()))
@@ -63,7 +63,7 @@ class WorkQueue:
         return [errors[number] for began, number in found if began <= since]
 
     def close(self) -> None:
-        """Wait for the work in hand; what waits is dropped."""
+        """Waits for running work; drops the rest."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -101,7 +101,7 @@ class WorkQueue:
         self._condition.notify()
 
     def _next(self) -> Hashable | None:
-        """The next one that is due and in nobody's hands; None once it is closed."""
+        """The next key that is due and that no worker has; None once the queue is closed."""
         with self._condition:
             while not self._closed:
                 now = time.monotonic()

@@ -1,1 +1,1 @@
-"""Parts of GPUs on a cluster: pods that hold a device for others, and the agents that keep limits."""
+"""GPU fractions on a cluster: pods that hold whole devices, and agents that write the limits."""

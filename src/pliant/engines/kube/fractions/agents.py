@@ -1,5 +1,5 @@
-"""Nodes with an agent (pliant.node_agent): it writes the limits of parts of GPUs into a folder of its node,
-which it shares with the pods that have them, and sees there what those use."""
+"""Knows which nodes have an agent (pliant.node_agent): it writes the limits of GPU fractions into a folder of
+its node, which it shares with the pods that have fractions, and reads there what those use."""
 
 from typing import Any
 
@@ -7,20 +7,20 @@ from pliant.engines.kube.apiserver.names import LEDGER
 from pliant.engines.kube.apiserver.seen import Seen
 
 FOLDER = "/run/pliant-fractions"
-"""On every node, and under the same name in its agent. Fixed: what a pod of ours mounts of its node must not
-depend on what somebody writes on a pod."""
+"""The folder on every node and in its agent. It is fixed: what our pods mount of a node must not depend on
+annotations, which users can write."""
 
 USED = "/usr/lib/pliant/pliant-gpu-used"
-"""In the image of Pliant."""
+"""In Pliant's image."""
 
 
 def folder_of(namespace: str, name: str) -> str:
-    """What the agent keeps for that pod; no name of either kind has an underscore."""
+    """The agent's folder for that pod; the name is unique, since neither part can have an underscore."""
     return f"{FOLDER}/{namespace}_{name}"
 
 
 class Agents:
-    """Those in the server's namespace: in another one anybody could pretend to be one. `see` is called under
+    """The agents in the server's namespace: in other namespaces, users could fake one. `see` is called under
     the engine's lock."""
 
     def __init__(self, namespace: str) -> None:
@@ -34,19 +34,19 @@ class Agents:
             del self._ready[pod.node]
 
     def of(self, node: str) -> Seen | None:
-        """The one that is ready there."""
+        """The ready agent of that node."""
         return self._ready.get(node)
 
 
 def ask(pod: Seen) -> list[str]:
-    """The command by which an agent tells what that pod has heard and uses."""
+    """The command that an agent runs to tell which limits that pod has read and what it uses."""
     folder = folder_of(pod.namespace, pod.name)
     return [USED, f"{folder}/conf/gpu.conf", f"{folder}/ledger"]
 
 
 def mounts(namespace: str, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Volumes of a pod whose limits its node's agent writes, and mounts of its container. The pod begins once
-    the agent has made them: it has its limits before its program runs."""
+    """Volumes of a pod whose limits its node's agent writes, and mounts of its container. The pod starts only
+    after the agent has made the files, so it has its limits before its program runs."""
     folder = folder_of(namespace, name)
     volumes: list[dict[str, Any]] = [
         {"name": "pliant-limits", "hostPath": {"path": f"{folder}/conf", "type": "Directory"}},

@@ -1,6 +1,6 @@
-"""Memory of a shared GPU that nobody asked for is lent to pods that may have more than they asked for, and
-taken back before another pod comes. The limit of a running pod changes with its annotation; a command, in the
-agent of its node or else in the pod, tells whether it has heard, and what it uses."""
+"""Lends free memory of a shared GPU to pods that may exceed their request, and takes it back before another
+pod starts. The limit of a running pod changes with its annotation. A command, run in its node's agent or else
+in the pod, tells whether the pod has read the limit, and what it uses."""
 
 import logging
 import threading
@@ -22,21 +22,21 @@ INSIDE = "/opt/pliant"
 ASK = [f"{INSIDE}/pliant-gpu-used", "/etc/pliant/gpu.conf", LEDGER]
 
 GRACE = 1
-"""Seconds for a pod that has to leave its GPU. Not 0: the cluster would forget it before its node has the
-device back."""
+"""Grace period in seconds of a pod that must leave its GPU. Not 0: the cluster would forget the pod before
+its node has the device back."""
 
 AWAY = "the agent of its node is not ready; look with `kubectl get pods -l pliant/node-agent -o wide`"
 
 BACK = 60.0
-"""Seconds in which a pod gives back what was lent to it; its node needs a second or two to tell it."""
+"""Seconds in which a pod must give back lent memory; its node needs 1 to 2 s to pass on the new limit."""
 
 
 class Shared(NamedTuple):
-    """Who has parts of a device."""
+    """The users of a shared device."""
 
-    pods: tuple[Seen, ...]  # that live
-    coming: int  # attempts whose pods are to come
-    memory: int  # bytes of the device that those are given
+    pods: tuple[Seen, ...]  # the live ones
+    coming: int  # attempts whose pods are still to come
+    memory: int  # bytes of the device that those will get
 
     def __bool__(self) -> bool:
         return bool(self.pods or self.coming)
@@ -47,9 +47,9 @@ class _Known:
     """What the watch does not tell of a pod, or not yet."""
 
     device: str
-    written: str = ""  # to its annotation; the watch may not have told yet
-    kept: str = ""  # the text that it keeps to, as it has shown
-    asked: tuple[str, float] | None = ("", 0.0)  # to keep to that text, since then (monotonic s); None: its
+    written: str = ""  # its annotation as last written; the watch may show an older one
+    kept: str = ""  # the limits that it was last seen to keep
+    asked: tuple[str, float] | None = ("", 0.0)  # (limits that it must keep, since, monotonic s); None: its
     # node's agent is away
 
 
@@ -69,7 +69,7 @@ class Lent:
         self._lock = threading.Lock()  # over it, and while limits are written
 
     def share_out(self, node: str, device: str, uuid: str) -> None:
-        """Write who may have how much of that device now."""
+        """Writes the current limit of each running pod on that device."""
         usable = self._memory(node, device)
         with self._lock:
             pods, _, coming = self._shared(device)
@@ -84,17 +84,17 @@ class Lent:
                 return
             for attempt, text in self._sharing.limits(texts, uuid, usable - coming).items():
                 pod = running.get(attempt)
-                if pod is not None:  # what has not begun has what it asked for
+                if pod is not None:  # a pod that has not begun has what it requested
                     self._cluster.annotate(pod, {GPU_CONF: text})
                     self._known.setdefault(pod.uid, _Known(device)).written = text
 
     def _text(self, pod: Seen) -> str:
-        """What its annotation is to say."""
+        """The annotation that the pod has, or will have once the watch has caught up."""
         known = self._known.get(pod.uid)
         return (known and known.written) or pod.conf
 
     def _sound(self, pod: Seen) -> bool:
-        """Whether its annotation can be read. Who may change pods may break it; then it ends."""
+        """True if its annotation can be read. Anyone who may change pods can break it; the pod then ends."""
         try:
             self._sharing.lends(pod.conf)
         except ValueError as error:
@@ -105,7 +105,7 @@ class Lent:
         return True
 
     def given_back(self, device: str) -> bool:
-        """Whether those that share that device keep to their limits. Who does not in time is stopped."""
+        """True if all pods on that device keep to their limits. Evicts a pod that takes too long."""
         back = [self._keeps(pod, device) for pod in self._shared(device).pods if pod.since is not None]
         return all(back)
 
@@ -121,7 +121,7 @@ class Lent:
             if pod.kept and agent is None:
                 if known.asked is not None:
                     log.warning("pod %s/%s may keep what was lent to it: %s", pod.namespace, pod.name, AWAY)
-                known.asked = None  # its time is that in which it can be heard
+                known.asked = None  # the time starts when an agent is ready to ask it
                 return False
             if known.asked is None or known.asked[0] != text:
                 known.asked = (text, time.monotonic())

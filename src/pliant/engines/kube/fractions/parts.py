@@ -1,5 +1,5 @@
-"""Parts of a GPU on a cluster, which hands out whole ones only: a pod of ours holds the device for all who
-share it, and each of them is told its device and its limit."""
+"""GPU fractions on a cluster, which hands out whole GPUs only: a pod of ours holds the device for its users,
+and each user's pod is given the device and its limit."""
 
 import re
 import threading
@@ -28,19 +28,19 @@ from pliant.model.order import Start
 from pliant.model.quantity import GPU
 
 PROGRAMS, LIBRARY = "/usr/lib/pliant", "libpliant-gpu.so"
-"""In the image of Pliant: deploy/image/Containerfile puts it there."""
+"""In Pliant's image: deploy/image/Containerfile puts it there."""
 
 PRELOAD = "pliant/preload"
-"""Annotation of a pod with a part: what its file /etc/ld.so.preload says."""
+"""Annotation of a pod with a GPU fraction: the content of its /etc/ld.so.preload."""
 
 HOLD = """\
 echo "devices=$NVIDIA_VISIBLE_DEVICES"; nvidia-smi -L 2>/dev/null; echo held
 trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"""
-"""What the pod that holds a device runs: it says which one it got."""
+"""Command of the pod that holds a device; it prints which one it got."""
 
 BRING = f"cp {PROGRAMS}/* {INSIDE}/"
 OPEN = f" && : > {LEDGER} && chmod 666 {LEDGER}"
-"""Any account of the task may write to the ledger."""
+"""Any account in the pod may write to the ledger."""
 
 BUDGET = 1.0
 """Seconds between two tries of an eviction that a disruption budget forbids."""
@@ -66,7 +66,7 @@ def in_parts(place: Placement) -> bool:
 
 
 class Parts:
-    """Which pods hold devices. `see` is called under the engine's lock."""
+    """The pods that hold devices. `see` is called under the engine's lock."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class Parts:
         shared: Callable[[str], Shared],
         memory: Callable[[str, str], int],
     ) -> None:
-        """Without `sharing` nobody gets a part. `shared` tells who has parts of a device, `memory` the
-        bytes of a device of a node, 0 where nobody knows."""
+        """Without `sharing` no pod gets a fraction. `shared`: the users of a device. `memory`: bytes of a
+        device of a node, 0 if unknown."""
         self._cluster, self._sharing, self._shared, self._memory = cluster, sharing, shared, memory
         self._agents = Agents(cluster.client.namespace)
         self._lent = None if sharing is None else Lent(cluster, sharing, shared, memory, self._agents)
         self._holders: dict[str, Seen] = {}  # by device
         self._lock = threading.Lock()
-        self._ending: set[str] = set()  # uids of those that nobody may count on any more
+        self._ending: set[str] = set()  # uids of holders that are ending
 
     def see(self, pod: Seen, *, there: bool) -> bool:
-        """Whether it is ours and holds a device."""
+        """True if it is ours and holds a device."""
         self._agents.see(pod, there=there)
         if not pod.holds or pod.cluster != self._cluster.name:
             return False
@@ -98,18 +98,18 @@ class Parts:
         return True
 
     def kept(self, nodes: Sequence[str]) -> bool:
-        """Whether each of them has an agent, and there are any."""
+        """True if `nodes` is not empty and each of them has an agent."""
         return bool(nodes) and all(self._agents.of(node) is not None for node in nodes)
 
     def devices(self) -> Sequence[str]:
         return list(self._holders)
 
     def tend(self, device: str) -> float | None:
-        """The pod that holds it ends if nobody has a part of it; seconds until it is to be tried again."""
+        """Shares out the device, or ends an unused holder; returns seconds until the next try."""
         holder = self._holders.get(device)
         if holder is None or holder.deleting:
             return None
-        with self._lock:  # who comes from now on finds it ending, who came before is seen as a user
+        with self._lock:  # later users see that it is ending, earlier ones are counted
             used = holder.lives and holder.uid not in self._ending and bool(self._shared(device))
             if not used:
                 self._ending.add(holder.uid)
@@ -120,17 +120,17 @@ class Parts:
         return None if self._cluster.evict(holder, GRACE if holder.lives else 0) else BUDGET
 
     def in_the_way(self, place: Placement) -> bool:
-        """Whether a device that is to be given as a whole is still held for parts of it."""
+        """True if a device to be given as a whole is still held for fractions of it."""
         return not in_parts(place) and any(uuid in self._holders for uuid in place.uuids)
 
     def lost(self, place: Placement, pod: Seen) -> bool:
-        """Whether a device of which that pod has a part is not held for it any more."""
+        """True if a device of which that pod has a fraction is not held for it any more."""
         holders = [self._holders.get(uuid) for uuid in place.uuids] if in_parts(place) else []
         held = {each.devices[0] for each in holders if each is not None and each.lives and each.devices}
         return bool(holders) and not held.issuperset(pod.devices)
 
     def given(self, order: Start) -> Mapping[str, str] | None:
-        """UUIDs of its devices; None: not all of them are held, or given back, yet. Raises Refused."""
+        """UUIDs by device; None while not all are held, or lent memory is not back. Raises Refused."""
         if self._sharing is None:
             raise Refused(
                 "a part of a GPU needs the image of Pliant: pliant down, then pliant up --share-image IMAGE"
@@ -142,11 +142,11 @@ class Parts:
         assert self._lent is not None
         for device, uuid in found.items():
             self._lent.share_out(place.node, device, uuid)
-        back = [self._lent.given_back(device) for device in found]  # all are asked at once
+        back = [self._lent.given_back(device) for device in found]  # a list: all are asked at once
         return found if all(back) else None
 
     def _hold(self, sharing: Sharing, node: str, device: str) -> str:
-        """Its UUID; empty: it is not held yet. Raises Refused."""
+        """The device's UUID; empty: it is not held yet. Raises Refused."""
         holder = self._holders.get(device)
         with self._lock:
             ending = holder is not None and holder.uid in self._ending
@@ -167,7 +167,7 @@ class Parts:
         return ""
 
     def _name(self, holder: Seen) -> None:
-        """Write on it which device it got. It is told by the watch."""
+        """Annotates the holder with the UUID of its device; the watch then shows it. Raises Refused."""
         client: Client = self._cluster.client
         lines = missing(lambda: list(client.log(holder.name, namespace=holder.namespace, container=MAIN)))
         told = _UUID.search("".join(lines or ()))
@@ -177,7 +177,7 @@ class Parts:
             raise Refused(f"pod {holder.name} says no UUID of a GPU: kubectl logs {holder.name}", later=True)
 
     def _holder(self, image: str, node: str, device: str) -> dict[str, Any]:
-        asked = {"cpu": "0", "memory": "0", GPU_RESOURCE: "1"}  # a node that is full of jobs must take it
+        asked = {"cpu": "0", "memory": "0", GPU_RESOURCE: "1"}  # must fit on a node that is full of jobs
         container = {
             "name": MAIN,
             "image": image,
@@ -202,7 +202,7 @@ class Parts:
         return {"metadata": metadata, "spec": spec}
 
     def notes(self, order: Start, given: Mapping[str, str]) -> Mapping[str, str]:
-        """What the annotations of a pod that wears the library say then. Raises Refused."""
+        """Annotations of a pod of others that the webhook gave the library. Raises Refused."""
         conf, uuids = self._conf(order, given), ",".join(given.values())
         return {GPU_CONF: conf, PRELOAD: f"{INSIDE}/{LIBRARY}\n", DEVICES: uuids}
 
@@ -215,7 +215,7 @@ class Parts:
             raise Refused(f"no part of a GPU of node {order.placement.node}: {error}") from error
 
     def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
-        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
+        """Gives a pod that is not created yet its devices, its limits and the library. Raises Refused."""
         assert self._sharing is not None
         conf = self._conf(order, given)
         uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
@@ -253,7 +253,7 @@ class Parts:
                 "name": "pliant-library",
                 "image": self._sharing.image,
                 "command": ["sh", "-c", BRING if kept else BRING + OPEN],
-                "resources": main["resources"],  # it comes before, so it adds nothing
+                "resources": main["resources"],  # runs before it, so the pod's sum does not grow
                 "volumeMounts": brought,
                 "securityContext": {"allowPrivilegeEscalation": False},
             }

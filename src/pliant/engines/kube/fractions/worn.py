@@ -1,4 +1,4 @@
-"""What a pod wears that others make and that gets a part of a GPU: the library that keeps its limits."""
+"""Adds the library that keeps limits to pods of others that ask for a GPU fraction."""
 
 from typing import Any
 
@@ -13,20 +13,20 @@ WORN = "pliant-gpu"
 
 POD = {"PLIANT_POD_NAMESPACE": "metadata.namespace", "PLIANT_POD_NAME": "metadata.name"}
 OWN = "$(PLIANT_POD_NAMESPACE)_$(PLIANT_POD_NAME)"
-"""The folder of a pod below that of the agents; its name is not known yet."""
+"""The pod's folder below the agents' folder; the pod's name is not known yet."""
 
 WAIT = """ || exit 1
 own="/limits/${PLIANT_POD_NAMESPACE}_$PLIANT_POD_NAME"
 until [ "$(cat "$own/uid" 2>/dev/null)" = "$PLIANT_POD_UID" ]; do
   [ -n "$said" ] || echo "waits until the agent of this node has written its limits"; said=1; sleep 0.2
 done"""
-"""A folder that an older pod of that name has left is not its own."""
+"""A folder that an older pod of the same name has left does not count."""
 
 
 def wear(spec: dict[str, Any], main: dict[str, Any], image: str, kept: bool) -> None:
-    """Give it to a pod that is not created yet, for its container `main`. Device and limits are those of its
-    annotations, which are written when it is bound; the file with the limits is renewed by the kubelet or, if
-    they are `kept`, by the agent of its node."""
+    """Adds the library to a pod that is not created yet, for its container `main`. Device and limits come
+    from annotations written when the pod is bound. The kubelet updates the file with the limits, or the
+    node's agent if they are `kept`."""
     library = {"name": "pliant-library", "mountPath": INSIDE}
     others = [each for each in main.get("env", ()) if each["name"] not in (VISIBLE, *POD)]
     env = [{"name": name, "valueFrom": _field(path)} for name, path in POD.items()] if kept else []
@@ -66,7 +66,7 @@ def wear(spec: dict[str, Any], main: dict[str, Any], image: str, kept: bool) -> 
         "name": "pliant-library",
         "image": image,
         "command": ["sh", "-c", script],
-        "resources": main.get("resources") or {},  # it comes before, so it adds nothing
+        "resources": main.get("resources") or {},  # runs before it, so the pod's sum does not grow
         "securityContext": {"allowPrivilegeEscalation": False},
     }
     spec["initContainers"] = [bring, *spec.get("initContainers", ())]

@@ -1,1 +1,1 @@
-"""The nodes of the cluster, and what stands on each."""
+"""The nodes of the cluster, and what runs on each."""

@@ -1,4 +1,4 @@
-"""GPUs that pods have by claims of dynamic resource allocation (DRA): others allocate them, we count them."""
+"""Counts the GPUs that pods have by claims of dynamic resource allocation (DRA); others allocate those."""
 
 import re
 from collections import defaultdict
@@ -13,27 +13,27 @@ from pliant.engines.kube.apiserver.watching import Follower
 DRIVER = "gpu.nvidia.com"
 
 EXTENDED = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of a claim that a scheduler made for a pod that asks for nvidia.com/gpu, as which it counts."""
+"""Annotation of a claim made for a pod that asks for nvidia.com/gpu: the pod's request is what counts."""
 
 _WHOLE = re.compile(r"gpu-\d+")
-"""How the driver calls a GPU; a part of it is called gpu-0-mig-..."""
+"""The driver's name of a whole GPU; a part of it is called gpu-0-mig-..."""
 
 Key = tuple[str, str]
 """Namespace and name."""
 
 
 class Claims:
-    """`told` gets the devices of each node, by the driver's names, whenever they have changed."""
+    """`told` gets each node's claimed devices, by the driver's names, whenever they change."""
 
     def __init__(self, client: Client, told: Callable[[Mapping[str, frozenset[str]]], None]) -> None:
         self._told = told
-        self._devices: dict[Key, tuple[tuple[str, str], ...]] = {}  # (node, device) of those that have any
+        self._devices: dict[Key, tuple[tuple[str, str], ...]] = {}  # (node, device) of claims that have any
         self._watch = Follower(client, ResourceClaim, self._listed, self._changed, namespace="*")
         self._watch.optional = True
         self.close, self.join = self._watch.close, self._watch.join
 
     def open(self) -> None:
-        """A cluster without them, or that does not let us see them, goes on without."""
+        """Starts the watch; a cluster without claims, or without the right to read them, is no error."""
         self._watch.open()
 
     def _listed(self, claims: Sequence[ResourceClaim]) -> None:
@@ -62,7 +62,7 @@ def _key(claim: ResourceClaim) -> Key:
 
 
 def devices_of(claim: ResourceClaim) -> tuple[tuple[str, str], ...]:
-    """(node, GPU) of all that it has; a GPU counts whole, also if it has only a part of it."""
+    """(node, GPU) of each allocated device; a claim of a part of a GPU counts as the whole GPU."""
     notes = (claim.metadata and claim.metadata.annotations) or {}
     allocation = claim.status.allocation if claim.status is not None else None
     if allocation is None or allocation.devices is None or notes.get(EXTENDED) == "true":
@@ -77,7 +77,7 @@ def devices_of(claim: ResourceClaim) -> tuple[tuple[str, str], ...]:
 
 
 def _node_of(allocation: AllocationResult) -> str:
-    """The node that alone can reach what is allocated; empty: it does not say."""
+    """The node that alone can reach the allocated devices; empty: the claim does not say."""
     terms = allocation.nodeSelector.nodeSelectorTerms if allocation.nodeSelector is not None else []
     fields: Iterable[str] = (
         value

@@ -1,4 +1,4 @@
-"""What the watches tell of nodes, and of GPUs that pods have by claims, written into the book of nodes."""
+"""Follows the nodes, and the GPUs that pods have by claims, and writes them into the book of nodes."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ class Machines:
         lose: Callable[[str], None],
         labels: Mapping[str, str] | None,
     ) -> None:
-        """`lock` is held by anyone who uses the book. `lose` is told of a node that is gone, and has it."""
+        """All users of the book hold `lock`. `lose` is called for a lost node, and removes it there."""
         self._book, self._lock, self._lose = book, lock, lose
         self.nodes = Follower(client, KubeNode, self._listed, self._changed, labels=labels)
         self._claims = Claims(client, self._claimed)

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, what stands on each, and what the scheduler was told of it last."""
+"""The nodes of the cluster, what runs on each, and what was last reported of it to the scheduler."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -18,19 +18,19 @@ Key = tuple[str, str]
 
 
 class NodeBook:
-    """Not for two threads at once."""
+    """Not thread-safe."""
 
     def __init__(
         self, report: Sink, scheduled: Callable[[Seen], bool], ours: Callable[[Seen], bool], engine: str
     ) -> None:
-        """`scheduled` tells whether a pod is an attempt that the scheduler knows, `ours` whether it is this
-        server's."""
+        """`scheduled`: true of the pod of an attempt that the scheduler knows. `ours`: true of this server's
+        pods."""
         self._report, self._scheduled, self._ours, self._engine = report, scheduled, ours, engine
         self._nodes: dict[str, KubeNode] = {}
-        self._pods: defaultdict[str, dict[Key, Seen]] = defaultdict(dict)  # by node; those that live
+        self._pods: defaultdict[str, dict[Key, Seen]] = defaultdict(dict)  # by node; the live ones
         self._placed: defaultdict[str, dict[AttemptId, Placement]] = defaultdict(dict)
-        self._claimed: dict[str, frozenset[str]] = {}  # devices that claims of pods have, by their own names
-        self._foreign: dict[str, frozenset[str]] = {}  # devices that stand for those of other pods
+        self._claimed: dict[str, frozenset[str]] = {}  # by node: claimed devices, by the driver's names
+        self._foreign: dict[str, frozenset[str]] = {}  # by node: devices that stand for those of other pods
         self._told: dict[str, Node] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -43,12 +43,12 @@ class NodeBook:
         return [name for name, node in self._nodes.items() if gpu_count(node)]
 
     def gpu_memory(self, name: str) -> dict[str, int]:
-        """Bytes by device of that node; of none if it is gone, 0 where nobody has said."""
+        """Bytes by device of that node; {} if the node is gone, 0 where the size is unknown."""
         told = self._told.get(name)
         return {} if told is None else {gpu.uuid: gpu.memory for gpu in told.gpus}
 
     def place(self, attempt: AttemptId, place: Placement) -> None:
-        """The scheduler has given that to it: no other pod's stand-in may be among its devices."""
+        """Records a placement: none of its devices may stand for those of other pods."""
         self._placed[place.node][attempt] = place
         told = self._told.get(place.node)
         free = told is not None and not self._foreign.get(place.node)
@@ -56,20 +56,20 @@ class NodeBook:
             self.look(place.node)
 
     def claimed(self, devices: Mapping[str, frozenset[str]]) -> None:
-        """Those of each node that claims have by now."""
+        """Replaces the claimed devices by node."""
         before, self._claimed = self._claimed, dict(devices)
         for name in before.keys() | devices.keys():
             if before.get(name) != devices.get(name):
                 self.look(name)
 
     def changed(self, attempt: AttemptId, place: Placement, *, over: bool) -> None:
-        """It has that now, or nothing any more."""
+        """Updates the placement of an attempt, or removes it if the attempt is `over`."""
         placed = self._placed[place.node]
         if placed.pop(attempt, None) is not None and not over:
             placed[attempt] = place
 
     def pod(self, before: Seen | None, pod: Seen, *, there: bool) -> None:
-        """It was seen, or seen to be gone."""
+        """Records a pod as seen, or as gone."""
         key = (pod.namespace, pod.name)
         if before is not None:
             self._pods[before.node].pop(key, None)
@@ -80,7 +80,7 @@ class NodeBook:
             self.look(pod.node)
 
     def _beyond(self, pod: Seen) -> Resources | None:
-        """What an attempt's pod takes beyond what it was given: somebody has changed it on its way."""
+        """What an attempt's pod takes above its placement, since another client changed it; None: nothing."""
         given = self._placed[pod.node].get(pod.attempt) if pod.attempt is not None else None
         if given is None:
             return None
@@ -89,7 +89,7 @@ class NodeBook:
         return Resources(*(max(each, 0) for each in more)) if max(more) > 0 else None
 
     def node(self, name: str, node: KubeNode | None) -> None:
-        """None: it is gone."""
+        """Records a node, or its loss if `node` is None."""
         if node is not None:
             self._nodes[name] = node
             self.look(name)
@@ -100,7 +100,7 @@ class NodeBook:
             self._report(NodeLost(name))
 
     def look(self, name: str) -> None:
-        """Report it if it has changed for the scheduler."""
+        """Reports the node if it has changed for the scheduler."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -114,7 +114,7 @@ class NodeBook:
         taken = sum(pod.amount.gpu for pod in others if not (pod.holds and self._ours(pod)))
         used = -(-(taken + more.gpu) // GPU) + len(self._claimed.get(name, ()))
         devices = uuids(name, gpu_count(node), ours)
-        used += len(devices) - gpu_count(node)  # nobody gets those that stay only for their attempts
+        used += len(devices) - gpu_count(node)  # devices that only their attempts keep are not free
         foreign = stand_in(self._foreign.get(name, ()), devices, ours, used)
         self._foreign[name] = foreign
         now = node_of(node, others, more, devices, foreign, self._engine)

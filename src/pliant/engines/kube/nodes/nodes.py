@@ -1,4 +1,4 @@
-"""A node of the cluster as the scheduler sees it: what is left beside the pods of others."""
+"""Makes the scheduler's node from a cluster node: what is left beside the pods of others."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,16 +11,15 @@ from pliant.model.machine import Gpu, Node
 from pliant.model.quantity import Resources
 
 MODEL, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
-"""Labels of NVIDIA's feature discovery; the memory is in MiB."""
+"""Labels of NVIDIA's GPU feature discovery; the memory is in MiB."""
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-"""The taint of a node that was cordoned."""
+"""The taint of a cordoned node."""
 
 
 def uuids(name: str, count: int, held: Collection[str] = ()) -> tuple[str, ...]:
-    """Devices of a node. The cluster counts them and hands them out itself, so these names mean places: those
-    that attempts hold stay, whatever the node says. It tells of none while its device plugin starts again.
-    """
+    """Devices of a node. The cluster only counts and hands out GPUs, so these names are places. Devices that
+    attempts hold stay, whatever the node reports: it reports no GPUs while its device plugin restarts."""
     start = f"{name}/gpu-"
     numbers = {int(uuid[len(start) :]) for uuid in held if uuid.startswith(start)}
     others = [number for number in range(count) if number not in numbers]
@@ -42,7 +41,7 @@ def gpu_count(node: KubeNode) -> int:
 
 
 def memory_of(node: KubeNode) -> int:
-    """Bytes of each of its GPUs, as its label says; 0: nobody has said."""
+    """Bytes of memory of each of its GPUs, from its label; 0: unknown."""
     said = ((node.metadata and node.metadata.labels) or {}).get(MEMORY, "")
     return int(said) << 20 if said.isdigit() else 0
 
@@ -55,8 +54,8 @@ def node_of(
     foreign: Collection[str],
     engine: str,
 ) -> Node:
-    """`others` are the pods on it that are not the scheduler's, `foreign` the devices taken for theirs;
-    `more` is what the scheduler's own take beyond what they were given."""
+    """`others`: pods on the node that are not the scheduler's. `foreign`: the devices that stand for theirs.
+    `more`: what the scheduler's own pods take above their placements."""
     assert node.metadata is not None
     name = node.metadata.name or ""
     labels = dict(node.metadata.labels or {})
@@ -94,8 +93,7 @@ def _ready(node: KubeNode) -> bool:
 def stand_in(
     before: Collection[str], devices: Sequence[str], ours: Collection[str], count: int
 ) -> frozenset[str]:
-    """Which devices stand for `count` that others use: never one of `ours`, if that can be, and as few
-    others than `before` as possible: what a decision found free should not be taken under its hands.
-    """
+    """The devices that stand for the `count` that others use: those of `ours` last, and as many of `before`
+    as possible, because a decision may rely on the others being free."""
     order = sorted(devices, key=lambda uuid: (uuid not in ours, uuid in before), reverse=True)
     return frozenset(order[:count])

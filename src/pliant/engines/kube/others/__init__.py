@@ -1,1 +1,1 @@
-"""Pods that somebody else made and that name us as their scheduler."""
+"""Pods that others made and that name Pliant as their scheduler."""

@@ -1,5 +1,5 @@
-"""Pods that ask for a part of a GPU, as the API server shows them before it creates them: they get the
-library that keeps their limits, and nothing that others wrote in our name, or are refused."""
+"""Answers the admission webhook about new pods that ask for a GPU fraction: gives them the library that keeps
+their limits, removes annotations in our name, or refuses the pod."""
 
 import base64
 import copy
@@ -15,8 +15,8 @@ Json = dict[str, Any]
 
 
 def admit(review: Json, scheduler: str, image: str, *, kept: bool = False) -> Json:
-    """The answer to an AdmissionReview. `image` is that of Pliant; empty: there is none. `kept`: agents
-    of the nodes write limits."""
+    """The answer to an AdmissionReview. `image`: Pliant's image; empty: there is none. `kept`: node agents
+    write the limits."""
     request = review["request"]
     pod, answer = request["object"], {"uid": request["uid"], "allowed": True}
     why = _refusal(pod, scheduler, image)
@@ -29,7 +29,7 @@ def admit(review: Json, scheduler: str, image: str, *, kept: bool = False) -> Js
 
 
 def _notes(pod: Json, scheduler: str) -> dict[str, str]:
-    """None of a pod that is for another scheduler."""
+    """The pod's annotations; {} if the pod is for another scheduler."""
     ours = pod["spec"].get("schedulerName") == scheduler
     return (pod["metadata"].get("annotations") or {}) if ours else {}
 
@@ -44,8 +44,8 @@ def _refusal(pod: Json, scheduler: str, image: str) -> str:
 
 
 def _changes(pod: Json, scheduler: str, image: str, kept: bool) -> list[Json]:
-    """As a JSON patch; nothing for a pod that has all. Only its limits' keeper is known so early: whatever
-    else is said in our name, somebody else has written."""
+    """A JSON patch; [] for a pod that has everything. Of the annotations in our name only AGENT is known so
+    early: all others come from other clients, and are removed."""
     spec, notes = copy.deepcopy(pod["spec"]), _notes(pod, scheduler)
     if part_of(notes) is None:
         return []
@@ -70,6 +70,6 @@ def _changes(pod: Json, scheduler: str, image: str, kept: bool) -> list[Json]:
 
 
 def _on(note: str, op: str, **more: str) -> Json:
-    """A change of that annotation."""
+    """One change of that annotation."""
     name = note.replace("~", "~0").replace("/", "~1")
     return {"op": op, "path": f"/metadata/annotations/{name}", **more}

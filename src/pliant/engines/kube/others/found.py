@@ -1,4 +1,4 @@
-"""What pods of others are together: the workload that those of one maker, or one pod alone, become."""
+"""Builds the workload that pods of others form: all pods of one maker, or one pod alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,8 +13,8 @@ from pliant.model.workload import Kind, TaskGroup, Workload
 def workload_of(
     identity: str, maker: Maker | None, offers: list[Offer], free: Callable[[Offer], bool], engine: str
 ) -> Workload:
-    """What its pods are together, the oldest of them first; its project is a name. `free`: whether a
-    task could be started as that pod."""
+    """The workload that these pods form, the oldest first; its project is a name. `free`: true if a task
+    could be started as that pod."""
     first = offers[0]
     by_group: dict[str, list[Offer]] = {}
     for offer in offers:
@@ -30,7 +30,7 @@ def workload_of(
         groups.append(_group(name, ask, pods[0] if pods else first, alone=not gang))
         ready.append((name, sum(map(free, pods))))
     kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
-    alone = maker is None or maker.pod_maker is None  # nobody makes such a pod again
+    alone = maker is None or maker.pod_maker is None  # no controller replaces such a pod
     return Workload(
         identity,
         maker.name if maker is not None else name,
@@ -58,7 +58,7 @@ def workload_of(
 
 
 def as_one(makers: Sequence[Maker]) -> Maker | None:
-    """Their maker, if they make the pods of one workload. That of a PodGroup is over when all of them are."""
+    """One maker for all of a workload's pods; None without any. A PodGroup's is over when all of them are."""
     if not makers:
         return None
     failures = [it.failure for it in makers if it.failure]
@@ -67,7 +67,7 @@ def as_one(makers: Sequence[Maker]) -> Maker | None:
 
 
 def groups_of(maker: Maker, offers: list[Offer]) -> dict[str, Wanted]:
-    """Of a PodGroup: its oldest pods are its core, and those that are missing are as the oldest is."""
+    """The groups of a PodGroup: the oldest pods are its core, and missing pods count like the oldest."""
     below = maker.below.groups.values() if maker.below is not None else ()
     pods = [it for it in offers if not it.pod.deleting and not (maker.below and _failed(it.pod))] or offers[
         :1
@@ -84,7 +84,7 @@ def _failed(pod: Seen) -> bool:
 
 
 def no_group(group: GroupRef) -> str:
-    """Why a pod is not taken in that names a PodGroup which is not there."""
+    """Why a pod is not taken in that names a missing PodGroup."""
     unsay = f"label {POD_GROUP}" if group.api == PLUGINS else "schedulingGroup"
     return (
         f"PodGroup {group.name} of {group.api} is not there, or Pliant may not read it: "
@@ -93,7 +93,7 @@ def no_group(group: GroupRef) -> str:
 
 
 def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
-    """`alone`: its pods are no gang with those of other groups."""
+    """`alone`: its pods form no gang with those of other groups."""
     least = ask.least or int(alone and ask.count == 1)
     return same(
         TaskGroup(

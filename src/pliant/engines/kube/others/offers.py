@@ -1,4 +1,4 @@
-"""A pod that somebody else made and that names us as its scheduler: what we read from it."""
+"""Reads a pod that others made and that names Pliant as its scheduler."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,34 +20,34 @@ from pliant.model.workload import Launch, Request
 PROJECT = ("pliant/project", "runai/queue", "kai.scheduler/queue")
 PRIORITY = ("pliant/priority", "priorityClassName")
 PREEMPTIBLE = "pliant/preemptible"
-"""Labels; of several the first that is there counts."""
+"""Labels; of several names the first that is set counts."""
 
 FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
-"""Annotations that ask for a part of a GPU."""
+"""Annotations that ask for a GPU fraction."""
 
 LIMIT, LIMIT_MEMORY = "gpu-fraction-limit", "gpu-memory-limit"
-"""Annotations beside them: to how much it may grow while nobody else asks for that."""
+"""Annotations beside them: the size to which it may grow while others do not need the rest."""
 
 ROLES = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
-    "training.kubeflow.org/job-role",  # of an MPIJob, which has no other
+    "training.kubeflow.org/job-role",  # for an MPIJob, which sets no other
     "ray.io/group",
 )
-"""Labels by which the makers of pods tell their kinds apart; each kind is a task group."""
+"""Labels by which controllers tell the kinds of their pods apart; each kind is a task group."""
 
 HEAD, LEADER, WORKER, TASK = "headgroup", "leader", "worker", "task"
-"""The group of a Ray head, as KubeRay calls it; those of a LeaderWorkerSet; that of all other pods."""
+"""Task groups: of a Ray head, as KubeRay names it; of a LeaderWorkerSet (two); of all other pods."""
 
 RANK = "leaderworkerset.sigs.k8s.io/worker-index"
 PART = "leaderworkerset.sigs.k8s.io/group-index"
-"""Labels of the pods of a LeaderWorkerSet: 0 is a leader; which of its gangs a pod belongs to."""
+"""Labels of the pods of a LeaderWorkerSet: the index in its gang, 0 for the leader; the index of the gang."""
 
 PLUGINS, UPSTREAM = "scheduling.x-k8s.io", "scheduling.k8s.io"
-"""API groups with a PodGroup: of the scheduler plugins, and of Kubernetes itself."""
+"""API groups with a kind PodGroup: of the scheduler plugins, and of Kubernetes itself."""
 
 POD_GROUP = f"{PLUGINS}/pod-group"
-"""Label: the PodGroup of the plugins that a pod belongs to."""
+"""Label: the scheduler plugins' PodGroup that a pod belongs to."""
 
 DEFAULT_PRIORITY = 50
 
@@ -60,8 +60,8 @@ def _same(value: object) -> object:
 
 
 def same(value: V) -> V:
-    """The one object for all values that equal it: thousands of pods are alike in most, and what is one
-    object is compared, sent and written once."""
+    """Returns one shared object for all equal values: thousands of pods are mostly alike, and a shared object
+    is compared, sent and written once."""
     return cast(V, _same(value))
 
 
@@ -84,10 +84,10 @@ class GroupRef:
 @dataclass(frozen=True, slots=True)
 class Offer:
     pod: Seen
-    age: tuple[int, int, str]  # sorts the oldest first: second of its creation, version of its row, name
-    owner: OwnerRef | None  # who makes pods like it; None: it stands alone
-    part: str  # which of the gangs of its maker it says it belongs to; empty: there is one
-    together: GroupRef | None  # with which others it says it starts
+    age: tuple[int, int, str]  # sorts the oldest first: creation time in ms, resource version, name
+    owner: OwnerRef | None  # the pod's controller; None: it has none
+    part: str  # which gang of its maker it belongs to; empty: there is only one
+    together: GroupRef | None  # the PodGroup that it starts with
     group: str
     project: str  # by name
     priority_class: str
@@ -102,18 +102,18 @@ class Offer:
 
     @property
     def alone(self) -> bool:
-        """Nobody makes such a pod again, and it belongs to no others."""
+        """True if no controller replaces the pod and it belongs to no PodGroup."""
         return self.owner is None and self.together is None
 
     @property
     def source(self) -> str:
-        """What it shares with all pods that came from the same place."""
+        """A key shared by all pods with the same controller, gang and PodGroup."""
         group = f"{self.pod.namespace}/{self.together.api}/{self.together.name}" if self.together else ""
         return f"{self.owner.uid}/{self.part}/{group}" if self.owner is not None else group or self.pod.uid
 
 
 def offer_of(pod: Pod, seen: Seen) -> Offer:
-    """`seen` is that pod."""
+    """`seen` is made from `pod`."""
     metadata, spec = pod.metadata, pod.spec
     assert metadata is not None and spec is not None
     labels, notes = metadata.labels or {}, metadata.annotations or {}
@@ -158,7 +158,7 @@ def _pod_group(labels: Mapping[str, str], spec: PodSpec) -> GroupRef | None:
 
 
 def part_of(notes: Mapping[str, str]) -> tuple[int, int] | None:
-    """Thousandths of a GPU, or bytes of its memory, that annotations ask for; None: no part of one.
+    """Thousandths of a GPU, or bytes of its memory, that annotations ask for; None: they ask for no fraction.
 
     Raises ValueError.
     """
@@ -173,7 +173,7 @@ def part_of(notes: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def limit_of(notes: Mapping[str, str], part: tuple[int, int] | None) -> tuple[int, int]:
-    """Thousandths, and bytes, to which that part may grow while nobody else asks for them; 0: it stays.
+    """Thousandths, and bytes, to which a fraction may grow while others do not need them; 0: no growth.
 
     Raises ValueError.
     """
@@ -194,7 +194,7 @@ def limit_of(notes: Mapping[str, str], part: tuple[int, int] | None) -> tuple[in
 
 
 def _memory(text: str) -> int:
-    """MiB, or an amount. Raises ValueError."""
+    """Bytes, from MiB or an amount such as 5G. Raises ValueError."""
     memory = parse_bytes(f"{text}Mi" if text.isdecimal() else text)
     if not 0 < memory < 2**62:
         raise ValueError
@@ -202,8 +202,8 @@ def _memory(text: str) -> int:
 
 
 def contradiction(notes: Mapping[str, str], *, asks: bool) -> str:
-    """Why nobody could give what these annotations ask for; empty if somebody could. `asks`: its containers
-    ask for whole GPUs."""
+    """Why these annotations cannot be satisfied; empty if they can. `asks`: its containers ask for whole
+    GPUs."""
     named = [name for name in (FRACTION, FRACTION_MEMORY) if name in notes]
     if len(named) == 2:
         return (
@@ -238,7 +238,7 @@ def _request(seen: Seen, notes: Mapping[str, str]) -> Request:
 
 
 def _shape(request: Request) -> str:
-    """Pods of a PodGroup that ask for the same are equal tasks; nothing else tells them apart."""
+    """The task group of a pod in a PodGroup: pods with equal requests are equal tasks."""
     if request.gpu_memory:
         gpus = f"-{request.gpu_memory >> 20}mi"
     else:
@@ -301,7 +301,7 @@ def _affinity(spec: PodSpec) -> Affinity | None:
 def _terms(
     labels: list[NodeSelectorRequirement] | None, fields: list[NodeSelectorRequirement] | None
 ) -> tuple[Term, ...]:
-    """A field can only be the node's name, which every node has as a label too."""
+    """Terms of labels and fields. A field can only be the node's name, which is also a label of each node."""
     found = [(each.key, each) for each in labels or ()]
     found += [("kubernetes.io/hostname", each) for each in fields or ()]
     return tuple(Term(key, Operator(each.operator), tuple(each.values or ())) for key, each in found)

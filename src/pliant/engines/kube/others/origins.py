@@ -1,4 +1,4 @@
-"""Who makes pods like one, up to the object that a person made, and how many of them it wants."""
+"""Finds the controllers of a pod, up to the topmost object, and how many pods they want."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -27,34 +27,34 @@ from pliant.engines.kube.others.offers import (
 log = logging.getLogger(__name__)
 
 LEVELS = 4
-"""So many owners above each other are looked at: a worker of a LeaderWorkerSet has four."""
+"""Most owners above each other that are read: a worker of a LeaderWorkerSet has four."""
 
 ABOVE = ("StatefulSet", "PodGroup")
-"""Kinds that the chart lets the server read beside those that it counts."""
+"""Kinds that the chart lets the server read besides those of COUNTS."""
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The pods of one group that are to be."""
+    """The pods that one group should have."""
 
-    count: int  # in all
-    at_once: int = 0  # so many at a time; 0: all
-    least: int = 0  # so many start together with those of the other groups, or none does
+    count: int  # in total
+    at_once: int = 0  # most at a time; 0: all
+    least: int = 0  # so many start together with those of the other groups, or none do
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """The topmost object that owns a pod, or the PodGroup that holds it together with others."""
+    """The topmost controller of a pod, or the PodGroup that it belongs to."""
 
     ref: OwnerRef
-    groups: Mapping[str, Wanted] = field(default_factory=dict)  # of those left out: as many as there are
+    groups: Mapping[str, Wanted] = field(default_factory=dict)  # unlisted groups: as many as there are
     over: bool = False  # it makes no more pods
-    failure: str = ""  # why it is over; empty: it did what it is for
-    part: str = ""  # it makes several gangs: which of them
-    least: int = 0  # of all its pods, so many start together or none does
-    below: "Maker | None" = None  # what makes the pods of a PodGroup; None: each was made by itself
+    failure: str = ""  # why it failed; empty: it did not
+    part: str = ""  # which of its gangs, if it makes several
+    least: int = 0  # so many of all its pods start together, or none do
+    below: "Maker | None" = None  # the maker of a PodGroup's pods; None: each pod was made by itself
 
     @property
     def uid(self) -> str:
@@ -70,7 +70,7 @@ class Maker:
 
     @property
     def in_turns(self) -> bool:
-        """Whether it makes pods only as others of them end."""
+        """True if it makes pods only as others of them end."""
         return any(0 < each.at_once < each.count for each in self.groups.values())
 
     @property
@@ -79,19 +79,19 @@ class Maker:
 
     @property
     def pod_maker(self) -> "Maker | None":
-        """What makes the pods: itself, or None if nothing does."""
+        """The maker of the pods: itself, or what a PodGroup has below it, which may be None."""
         return self.below if self.is_pod_group else self
 
     @property
     def at_once(self) -> int:
-        """So many pods it keeps alive while it is not over."""
+        """How many pods it keeps alive; 0 if it is over."""
         if self.below is not None:
             return self.below.at_once
         return 0 if self.over else sum(each.at_once or each.count for each in self.groups.values())
 
 
 def maker_of(client: Client, namespace: str, offer: Offer) -> Maker | None:
-    """Raises what the client raises. None if the pod belongs to a PodGroup that is not there."""
+    """The maker of a pod; None if its PodGroup does not exist. Raises what the client raises."""
     top = _topmost(client, namespace, offer.owner, offer.part) if offer.owner is not None else None
     if offer.together is None or (top is not None and (top.gang or top.in_turns)):
         return top
@@ -99,7 +99,7 @@ def maker_of(client: Client, namespace: str, offer: Offer) -> Maker | None:
 
 
 def _topmost(client: Client, namespace: str, owner: OwnerRef, part: str) -> Maker:
-    """That we know, or may read; `part` is what a pod says."""
+    """The topmost controller that is known or readable; `part` is the pod's label."""
     top = Maker(owner)
     for _ in range(LEVELS):
         body = _read(client, namespace, owner)
@@ -114,7 +114,7 @@ def _topmost(client: Client, namespace: str, owner: OwnerRef, part: str) -> Make
 
 
 VERSIONS = {UPSTREAM: ("v1beta1", "v1alpha2"), PLUGINS: ("v1alpha1",)}
-"""Of PodGroups, the newest first: Kubernetes 1.37 and 1.36; the plugins."""
+"""API versions of PodGroup, the newest first: Kubernetes 1.37 and 1.36; the plugins."""
 
 
 def _pod_group(client: Client, namespace: str, group: GroupRef, below: Maker | None) -> Maker | None:
@@ -134,14 +134,14 @@ def _pod_group(client: Client, namespace: str, group: GroupRef, below: Maker | N
 
 
 def is_there(client: Client, namespace: str, maker: Maker) -> bool:
-    """Whether pods may come from it again; False also of what we may not read."""
+    """True if the maker may still make pods; False too if it cannot be read."""
     pod_maker = maker.pod_maker
     body = _read(client, namespace, pod_maker.ref) if pod_maker is not None else None
     return body is not None and (not maker.part or int(maker.part) < body["spec"].get("replicas", 1))
 
 
 def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
-    """None if it is not there, another one has its name, or we may not read it. Without a uid: any."""
+    """None if it does not exist, has another uid, or may not be read. An empty uid matches any."""
     group, _, version = owner.api.rpartition("/")
     plural = f"{owner.kind.lower()}s"
     kind = cast(
@@ -157,7 +157,7 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
         if status_of(error) in (403, 404):
             return None
         raise
-    except HTTPStatusError as error:  # of a kind that the API server does not know it speaks in plain text
+    except HTTPStatusError as error:  # the answer about an unknown kind is plain text
         if error.response.status_code == 404:
             return None
         raise
@@ -167,7 +167,7 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
 def _made_from(owner: OwnerRef, body: Json, part: str) -> Maker:
     metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     counts = _counts(owner) or _plain
-    leaves = metadata.get("deletionTimestamp") is not None  # what it still makes cleans up behind it
+    leaves = metadata.get("deletionTimestamp") is not None  # pods that it still makes only clean up
     groups = {} if leaves else counts(spec, metadata.get("annotations") or {})
     over, failure = _outcome(status.get("conditions") or ())
     parts = part.isdigit() and owner.kind == "LeaderWorkerSet"
@@ -175,7 +175,7 @@ def _made_from(owner: OwnerRef, body: Json, part: str) -> Maker:
 
 
 def _outcome(conditions: Sequence[Json]) -> tuple[bool, str]:
-    """Whether it is over, and why it failed: Jobs, JobSets and training jobs say so in the same way."""
+    """Whether it is over, and why it failed; Jobs, JobSets and training jobs use the same conditions."""
     said = {each["type"]: each for each in conditions if each.get("status") == "True"}
     if (failed := said.get("Failed")) is not None:
         words = [failed.get("reason"), failed.get("message")]
@@ -211,14 +211,14 @@ def _training(field: str, spec: Json, _: Json) -> Groups:
 
 
 def _mpi(spec: Json, notes: Json) -> Groups:
-    """The launcher is left out where it is made only once the workers are ready."""
+    """Leaves out the launcher if it is made only once the workers are ready."""
     late = spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
     roles = _training("mpiReplicaSpecs", spec, notes)
     return {role: wanted for role, wanted in roles.items() if not (late and role == "launcher")}
 
 
 def _ray(spec: Json, _: Json) -> Groups:
-    """What an autoscaler may take away need not be there at the start."""
+    """Pods that an autoscaler may remove need not be there at the start."""
     groups = {HEAD: _together(0 if spec.get("suspend") else 1)}
     for each in spec.get("workerGroupSpecs", ()):
         least, hosts = each.get("minReplicas", 0), each.get("numOfHosts", 1)
@@ -231,18 +231,18 @@ def _ray(spec: Json, _: Json) -> Groups:
 
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
-"""Annotation: workers are made once their leader has a node."""
+"""Annotation: the workers are made once their leader has a node."""
 
 
 def _leader_workers(spec: Json, notes: Json) -> Groups:
-    """Of one replica. The workers are left out where they are made only once the leader has started."""
+    """Groups of one replica, without workers that are made only once the leader has started or has a node."""
     late = spec.get("startupPolicy") == "LeaderReady" or EXCLUSIVE in notes
     workers = spec.get("leaderWorkerTemplate", {}).get("size", 1) - 1
     return {LEADER: _together(1)} | ({WORKER: _together(workers)} if workers and not late else {})
 
 
 def _plain(spec: Json, _: Json) -> Groups:
-    """Of a kind that we do not know. A StatefulSet makes its pods one after the other unless it says so."""
+    """Of an unknown kind: its replicas. None for a StatefulSet that starts its pods one after another."""
     count, ordered = spec.get("replicas"), spec.get("podManagementPolicy") == "OrderedReady"
     return {TASK: Wanted(count)} if isinstance(count, int) and not ordered else {}
 
@@ -255,7 +255,7 @@ COUNTS: Mapping[tuple[str, str], Callable[[Json, Json], Groups]] = {
     ("ray.io", "RayCluster"): _ray,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_workers,
 }
-"""By API group and kind: what spec and annotations say of the pods that are to be."""
+"""By API group and kind: the groups that spec and annotations ask for."""
 
 
 def _counts(owner: OwnerRef) -> Callable[[Json, Json], Groups] | None:

@@ -1,4 +1,4 @@
-"""Pods of others that a lost server had placed: which workloads they are, and what each has of its node."""
+"""Finds pods of others that a lost server had placed: their workloads, and what each has of its node."""
 
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from pliant.sched.world.device_share import share_on
 log = logging.getLogger(__name__)
 
 Found = tuple[Workload, Sequence[tuple[Attempt, bool]]]
-"""Its project is a name. Attempts with whether each has ended."""
+"""A workload whose project is a name, and its attempts, each with whether it has ended."""
 
 
 class Unclear(ValueError):
-    """What a pod has cannot be told."""
+    """The devices or the attempt of a pod cannot be determined."""
 
 
 def placed(
@@ -36,8 +36,8 @@ def placed(
     known: Container[AttemptId],
     engine: str,
 ) -> list[Found]:
-    """Of all pods, those that ask for that scheduler and that the server of that name has placed. What cannot
-    be told of one leaves out its workload: it runs on and counts as used."""
+    """The pods that name that scheduler and that the server of that name has placed. A workload with an
+    unclear pod is left out: it runs on and counts as used."""
     sources: dict[str, Source] = {}
     holders: dict[str, Seen] = {}
     for pod, seen in pods:
@@ -72,7 +72,7 @@ def placed(
 
 
 def _starts(offer: Offer) -> bool:
-    """As WaitingPods tells it once the server runs."""
+    """True if a task could start as this pod, as WaitingPods decides once the server runs."""
     return offer.waits or (offer.alone and offer.pod.lives and not offer.pod.deleting)
 
 
@@ -81,7 +81,7 @@ def _marked(pod: Seen, name: str) -> bool:
 
 
 def _newest(row: Workload, offers: Iterable[Offer]) -> list[Offer]:
-    """Of each task. Raises Unclear for a pod that says what that server has not written."""
+    """The newest pod of each task. Raises Unclear for a pod whose marks that server has not written."""
     found: dict[str, tuple[int, Offer]] = {}
     groups = {group.name: group for group in row.groups}
     for offer in offers:
@@ -97,7 +97,7 @@ def _newest(row: Workload, offers: Iterable[Offer]) -> list[Offer]:
 
 
 def _attempt(offer: Offer, holders: Mapping[str, Seen], memory: Mapping[str, int]) -> tuple[Attempt, bool]:
-    """Raises Unclear."""
+    """(attempt, whether it has ended). Raises Unclear."""
     pod, ask = offer.pod, offer.request
     assert pod.attempt is not None
     place = Placement(pod.node, (), ask.cpu, ask.memory)

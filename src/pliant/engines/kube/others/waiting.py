@@ -1,4 +1,4 @@
-"""Pods of others that name us as their scheduler: they become workloads, grouped by who makes them."""
+"""Turns pods of others that name Pliant as their scheduler into workloads, grouped by their maker."""
 
 import threading
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
@@ -18,16 +18,16 @@ from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Workload
 
 AGAIN = 5.0
-"""Seconds between two looks at the maker of pods of which some, or all, are not there."""
+"""Seconds between two looks at a maker that lacks some or all of its pods."""
 
 REFUSED = "PliantRefused"
-"""Reason in the condition and the event of a pod that is no workload."""
+"""Reason in the condition and the event of a refused pod."""
 
 WAITS = "Unschedulable"
-"""Reason in the condition of one that waits, by which autoscalers know it."""
+"""Reason in the condition of a pending pod, which autoscalers look for."""
 
 SETTLED = 1.0
-"""Seconds that a pod waits before it is told why: most are bound by then, and each word is a request."""
+"""Seconds that a pod waits before it is told why: most are bound by then, and each message is a request."""
 
 LISTED = ("listed",)
 Key = tuple[str, str]
@@ -35,7 +35,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Source:
-    """All pods that came from one place: with one direct owner, or one that has none."""
+    """All pods with the same controller, gang and PodGroup, or one pod alone."""
 
     key: str
     offers: dict[Key, Offer] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Source:
 
 
 class WaitingPods:
-    """`see`, `claim` and `answer` are for any thread."""
+    """`see`, `claim` and `answer` may be called by any thread."""
 
     def __init__(
         self,
@@ -55,22 +55,22 @@ class WaitingPods:
         known: Container[AttemptId],
         scheduled: Callable[[Seen], bool],
     ) -> None:
-        """`known`: attempts that this server has ordered. `scheduled`: one is a pod's, and is not lost."""
+        """`known`: attempts that this server has ordered. `scheduled`: true of pods of those not lost."""
         self._ordered, self._scheduled = known, scheduled
         self._cluster, self._report, self._engine = cluster, report, engine
-        self.scheduler = scheduler  # the name by which pods ask for us
+        self.scheduler = scheduler  # the scheduler name of its pods
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}  # by key
         self._made: dict[str, dict[str, Source]] = {}  # those with a maker, by its uid and their key
-        self._taken: set[Key] = set()  # pods that a start has chosen
-        self._told: dict[str, Workload] = {}  # by id
-        self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
-        self._warned: dict[str, str] = {}  # uid of a pod -> what it was told
+        self._taken: set[Key] = set()  # pods chosen for a start
+        self._told: dict[str, Workload] = {}  # by id, as last reported
+        self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, whether it is taken in
+        self._warned: dict[str, str] = {}  # uid of a pod -> the last warning
         self._queue: WorkQueue | None = None
-        self._words: WorkQueue | None = None  # keys are workloads whose pods are told why they wait
+        self._words: WorkQueue | None = None  # keys: workloads whose pods must be told why they wait
 
     def open(self) -> None:
-        """Tell of all that was seen until now, the oldest first."""
+        """Reports all that was seen until now, the oldest first."""
         queue = WorkQueue(self._work, 1)
         with self._lock:
             self._queue, self._words = queue, WorkQueue(self._tell_why, 1)
@@ -85,7 +85,7 @@ class WaitingPods:
                 queue.close()
 
     def see(self, seen: Seen, pod: Pod, *, there: bool) -> None:
-        """It was seen, or seen to be gone."""
+        """Records a pod as seen, or as gone."""
         if not seen.found or seen.scheduler != self.scheduler:
             return
         key = (seen.namespace, seen.name)
@@ -105,7 +105,7 @@ class WaitingPods:
             self._queue.add(offer.source)
 
     def _only_placed(self, seen: Seen, key: Key) -> bool:
-        """Whether a pod that stands alone has got its place, or gone on there: its workload is as it was."""
+        """True if a lone pod was only bound, or still runs: its workload is unchanged."""
         with self._lock:
             source = self._sources.get(seen.uid)
             before = source.offers.get(key) if source is not None else None
@@ -118,11 +118,11 @@ class WaitingPods:
             return True
 
     def _runs(self, pod: Seen) -> bool:
-        """Whether it is the pod of an attempt of ours that goes on."""
+        """True if it is the pod of an attempt of ours that continues."""
         return bool(pod.node) and pod.lives and not pod.deleting and self._scheduled(pod)
 
     def retain(self, there: Container[Key]) -> None:
-        """All pods but these are gone."""
+        """Drops all pods that are not in `there`."""
         with self._lock:
             shrunk = [uid for uid, it in self._sources.items() if any(key not in there for key in it.offers)]
             for uid in shrunk:
@@ -133,15 +133,15 @@ class WaitingPods:
                 queue.add(uid)
 
     def refuse(self, workload: str, why: str) -> None:
-        """Tell its pods that they cannot be started."""
+        """Tells the workload's waiting pods that they cannot be started."""
         with self._lock:
             pods = [it.pod for source in self._of(workload) for it in source.offers.values() if it.waits]
         for pod in pods:
             self._warn(pod, why)
 
     def claim(self, order: Start, notes: Mapping[str, str]) -> Seen | None:
-        """A pod for that start, marked with its attempt and these annotations; None if none waits. One that
-        stands alone is bound too: no other could ever be taken for it, so it needs no finalizer."""
+        """A pod for that start, marked with its attempt and these annotations; None if none waits. A lone pod
+        is bound at once: no other pod could be taken for it, so it needs no finalizer."""
         group = order.attempt.task.rpartition("-")[0]
         with self._lock:
             waiting = self._waiting(order.workload.id, group)
@@ -163,7 +163,7 @@ class WaitingPods:
         return claimed
 
     def _waiting(self, workload: str, group: str) -> list[Offer]:
-        """Pods that could be bound now, the oldest first."""
+        """Pods of that group that could be bound now, the oldest first."""
         found = [
             offer
             for source in self._of(workload)
@@ -176,7 +176,7 @@ class WaitingPods:
         alone = self._sources.get(workload)
         return [alone] if alone is not None else list(self._made.get(workload, {}).values())
 
-    # ---- what is told ----
+    # ---- reports ----
 
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
         with self._lock:
@@ -230,12 +230,12 @@ class WaitingPods:
         return AGAIN if self._lacks(source) else None
 
     def _tell(self, identity: str) -> None:
-        """Of a workload of which pods are there."""
+        """Reports a workload that has pods, if it has changed."""
         with self._lock:
             sources = self._of(identity)
             found = sorted((it for each in sources for it in each.offers.values()), key=by_age)
             if not found or (identity not in self._told and self._elsewhere(found)):
-                return  # they have just gone, and are looked at again; or they are another server's
+                return  # the last pods have just gone and will be checked again, or they are another server's
             maker = as_one([it.maker for it in sources if it.maker is not None])
             row = workload_of(identity, maker, found, self._free, self._engine)
             news = self._told.get(identity) != row
@@ -244,24 +244,24 @@ class WaitingPods:
             self._report(WorkFound(row))
 
     def _free(self, offer: Offer) -> bool:
-        """Whether a task could be started as this pod. One that stands alone is for its one task only, and
-        counts while that runs, too: so its row does not change when it starts."""
+        """True if a task could be started as this pod. A lone pod counts while its task runs, too, so that
+        its row does not change at the start."""
         if offer.alone:
             return offer.waits or self._runs(offer.pod)
         return offer.waits and (offer.pod.namespace, offer.pod.name) not in self._taken
 
     def renew(self, workload: str) -> None:
-        """Tell how many of its pods wait, before the scheduler hears that an attempt of it was lost."""
+        """Reports how many pods wait, before the scheduler hears that an attempt was lost."""
         if workload in self._told:
             self._tell(workload)
 
     def _elsewhere(self, found: Sequence[Offer]) -> bool:
-        """Whether another server has placed all that live, if only one whose database is lost."""
+        """True if another server has placed all live pods, possibly one whose database is lost."""
         attempts = [it.pod.attempt for it in found if it.pod.lives]
         return bool(attempts) and all(it is not None and it not in self._ordered for it in attempts)
 
     def _stale(self, source: Source) -> bool:
-        """Whether its maker may say something else by now."""
+        """True if its maker may have changed."""
         maker = source.maker
         if maker is None or self._lacks(source):
             return True
@@ -270,7 +270,7 @@ class WaitingPods:
         return there > sum(each.count for each in maker.groups.values())
 
     def _lacks(self, source: Source) -> bool:
-        """Whether fewer pods live than its maker keeps."""
+        """True if fewer pods live than its maker keeps."""
         maker = source.maker
         if maker is None:
             return False
@@ -280,7 +280,7 @@ class WaitingPods:
         return sum(not (it.over or it.deleting) for it in pods) < maker.at_once
 
     def _learn(self, source: Source, maker: Maker) -> None:
-        """All that came from that maker know it as it is now."""
+        """Gives the maker's current state to all sources of that maker."""
         with self._lock:
             self._forget_maker(source)
             self._made.setdefault(maker.uid, {})[source.key] = source
@@ -301,7 +301,7 @@ class WaitingPods:
             self._warned[pod.uid] = why
 
     def _empty(self, uid: str, source: Source) -> float | None:
-        """No pod of it is there: its maker may be about to make others."""
+        """Handles a source without pods: waits if its maker may make others, else drops it."""
         maker = source.maker
         identity = maker.uid if maker is not None else uid
         with self._lock:
@@ -325,5 +325,5 @@ class WaitingPods:
 
 
 def by_age(offer: Offer) -> tuple[int, int, str]:
-    """The oldest first."""
+    """Sort key: the oldest first."""
     return offer.age

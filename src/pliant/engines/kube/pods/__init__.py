@@ -1,1 +1,1 @@
-"""Tasks as pods: what a pod is made of, and what is said with one that runs."""
+"""Tasks as pods: the pod's manifest, and the exchange with a running pod."""

@@ -1,4 +1,4 @@
-"""The pod that a start becomes."""
+"""Builds the pod of a start."""
 
 import json
 import re
@@ -30,21 +30,21 @@ _LABEL = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,
 """Labels of a workload that its pods can have too."""
 
 FOLDER = "/pliant"
-"""Of an attempt, in its pod: gone with it."""
+"""The attempt's folder in its pod; it is deleted with the pod."""
 
 _TOLD = f"{FOLDER}/told"
 PORT = 23456
-"""On which the tasks meet: a pod has all ports to itself."""
+"""The port at which the tasks meet; each pod has all ports to itself."""
 
 Document = Mapping[str, Any]
 """What a workload has, and what it will lose: docs/reference/attempt.md, allocation.json."""
 
 MOST = 32 * 1024
-"""Bytes of a document in a pod: of a larger one it has what is about its own task. A pod may have 256 KiB."""
+"""Bytes of a document in a pod; a larger one is cut to the pod's own task. A pod may have 256 KiB."""
 
 
 def refusal(launch: Launch) -> BadRequest | None:
-    """Why no pod could ever run that; None if one could."""
+    """Why no pod could ever run that launch; None if one could."""
     if not launch.image:
         return BadRequest(
             "On a cluster a workload needs an image: it runs in a container.", "Add --image IMAGE."
@@ -62,7 +62,7 @@ def manifest(
     document: Document | None = None,
 ) -> dict[str, Any]:
     """The pod of that start. `secret` holds the values of its environment variables; empty: it has none.
-    `document` tells what its workload has; None: nobody has said so yet."""
+    `document` tells what its workload has; None: it is made from the order."""
     workload, place, attempt = order.workload, order.placement, order.attempt
     launch = workload.launch_of(attempt.task)
     amounts = {name: amount for name, amount in _requests(order).items() if amount != "0"}
@@ -108,7 +108,7 @@ def manifest(
             "schedulerName": scheduler,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": seconds(launch.grace),
-            "tolerations": [{"operator": "Exists"}],  # whom a taint keeps away is the scheduler's to know
+            "tolerations": [{"operator": "Exists"}],  # the scheduler itself respects taints
             "containers": [container],
             **volumes(launch.volumes),
         },
@@ -118,7 +118,7 @@ def manifest(
 
 
 def note(document: Document, task: str) -> dict[str, str]:
-    """The annotation that the kubelet shows in that task's pod as a file, and again whenever it changes."""
+    """The annotation that the kubelet shows as a file in that task's pod, and updates when it changes."""
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > MOST:
         own = [entry for entry in document["tasks"] if entry["id"] == task]
@@ -127,7 +127,7 @@ def note(document: Document, task: str) -> dict[str, str]:
 
 
 def _join(pod: dict[str, Any], order: Start, document: Document) -> None:
-    """Give it its place among the pods of its workload."""
+    """Adds the pod's files, variables and host name, by which it finds the pods of its workload."""
     spec, main = pod["spec"], pod["spec"]["containers"][0]
     pod["metadata"]["annotations"] |= note(document, order.attempt.task)
     env = {"PLIANT_ATTEMPT_DIR": FOLDER, "PLIANT_ALLOCATION_FILE": f"{_TOLD}/allocation.json"}
@@ -163,5 +163,5 @@ def _requests(order: Start) -> dict[str, str]:
 
 
 def seconds(ms: int) -> int:
-    """Of a grace: whole ones, at least one, since none at all means that nobody is asked."""
+    """A grace period in whole seconds, at least 1: with 0 the processes would get no SIGTERM."""
     return max(1, -(-ms // 1000))

@@ -1,4 +1,4 @@
-"""What mpirun needs in the pods of a job: where its workers are, and a program that starts ranks in them."""
+"""What mpirun needs in the pods of a job: the list of workers, and a program that starts ranks in them."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,7 +13,7 @@ VOLUME = "pliant-mpi"
 SERVE = """\
 command -v python3 >/dev/null || { echo "mpirun on a cluster needs python3 in the image" >&2; exit 127; }
 exec python3 /pliant/mpi/rsh serve"""
-"""What a worker runs: it holds its place, and starts what mpirun says."""
+"""Command of a worker: it waits, and starts what mpirun sends."""
 
 
 @cache
@@ -24,7 +24,7 @@ def _shell() -> str:
 def join(
     pod: dict[str, Any], workload: Workload, task: str, present: Sequence[str], host_of: HostOf
 ) -> Mapping[str, str]:
-    """Give the pod of that task its files; variables that it needs besides."""
+    """Adds the files of MPI to that task's pod; returns the variables that it needs besides."""
     launches = member(workload, task).group.name != WORKER
     texts = {"rsh": _shell()} | (hostfiles(workload, present, host_of) if launches else {})
     spec, main = pod["spec"], pod["spec"]["containers"][0]

@@ -1,4 +1,4 @@
-"""What a pod prints, while it runs and after."""
+"""Reads the log of a pod, while it runs and after."""
 
 import queue
 import threading
@@ -14,7 +14,7 @@ from pliant.engines.kube.apiserver.seen import Seen
 
 PAUSE = 0.25  # seconds between two looks
 QUIET = 4
-"""So many looks without a line after the end of an attempt end its log, if its node does not."""
+"""Looks without a new line after which the log of an ended attempt ends, if the node does not end it."""
 
 
 def log_of(
@@ -27,7 +27,7 @@ def log_of(
     age: int | None,
     timestamps: bool,
 ) -> Iterator[bytes]:
-    """Lines, of the last `age` ms; with `follow` b'' while there is none."""
+    """Yields the lines of the last `age` ms; with `follow`, b'' while there is none."""
     since = None if age is None else max(1, -(-age // 1000))
     wanted: dict[str, Any] = {"tail_lines": tail, "since": since, "timestamps": timestamps}
     while True:
@@ -39,7 +39,7 @@ def log_of(
                 )
                 break
             except ApiError as error:
-                if error.status.code not in (400, 404):  # not started yet; gone
+                if error.status.code not in (400, 404):  # not started yet, or gone
                     said = f"The cluster does not tell what {pod.name} prints: {error}."
                     raise Unavailable(said, "Try again, or ask who runs the server.") from error
         if ended or not follow:

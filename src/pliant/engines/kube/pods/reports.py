@@ -1,5 +1,5 @@
-"""How far jobs in pods are: their library writes a file in the pod, and we ask for it there, since no pod
-need reach the server."""
+"""Reads the progress of jobs in pods: the job's library writes a file in the pod, and the server reads it
+there, since pods need not reach the server."""
 
 import json
 import logging
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 ASK = ["cat", f"{FOLDER}/report.json"]
 PAUSE, RARELY = 3.0, 120.0
-"""Seconds until a job is asked again; twice as long each time that it has said nothing, up to RARELY."""
+"""Seconds until a job is read again; doubled each time that it has no report, up to RARELY."""
 
-LOOK = 1.0  # seconds between two looks at which jobs run
+LOOK = 1.0  # seconds between two looks for running jobs
 
 COUNTS = ("step", "stepsTotal", "epoch", "epochs", "records", "skipped", "world")
 
@@ -34,12 +34,12 @@ COUNTS = ("step", "stepsTotal", "epoch", "epochs", "records", "skipped", "world"
 class _Job:
     due: float = 0.0  # monotonic s
     pause: float = PAUSE
-    turn: int = 0  # which of its tasks is asked
+    turn: int = 0  # index of the task to read
     said: str = ""
 
 
 class Reports:
-    """One thread asks one pod after the other: where many jobs run each is asked less often."""
+    """One thread reads one pod after another: with many running jobs, each is read less often."""
 
     def __init__(self, engine: Engine, service: Service) -> None:
         self._engine, self._service = engine, service
@@ -64,7 +64,7 @@ class Reports:
                     job.due = time.monotonic() + job.pause
 
     def _living(self) -> Iterator[tuple[str, list[AttemptId]]]:
-        """Attempts that run, of jobs that may be elastic."""
+        """Running attempts, of jobs that may be elastic."""
         for view in self._service.board.workloads.values():
             row = view.workload
             if row.origin is None and (row.framework or any(group.elastic for group in row.groups)):
@@ -91,7 +91,7 @@ class Reports:
 
 
 def report_of(said: Any) -> Report:
-    """What a job wrote, of which nothing is trusted. Raises ValueError."""
+    """The job's report, checked, because any program can write it. Raises ValueError."""
     if not isinstance(said, Mapping):
         raise ValueError("it is no report")
     report: Report = {"state": str(said.get("state", ""))[:40]}

@@ -1,4 +1,4 @@
-"""A command inside a pod, and a connection to a program that listens in one: each is a web socket."""
+"""Runs a command in a pod, or connects to a program that listens there: each over a web socket."""
 
 import json
 import threading
@@ -16,41 +16,41 @@ from pliant.engines.kube.apiserver.seen import Seen
 from pliant.model.workload import AttemptId
 
 CANNOT_RUN = 126
-"""Exit code of what the cluster did not start, as shells have it."""
+"""Exit code of a command that the cluster did not start, as in shells."""
 
 PIECE = 32 * 1024  # bytes of one message
 BEGINS = "pliant: begins"
 HERALD = ["sh", "-c", f'echo "{BEGINS}" && exec "$0" "$@"']
-"""Before a command that gets input: what it says shows that the command is there to read. containerd loses
-input that ends before that (5 of 60 tries on a real kubelet)."""
+"""Prefix of a command that gets input: its line shows that the command is ready to read. containerd loses
+input that ends before (5 of 60 tries on a real kubelet)."""
 
 SETTLE = 1.0
-"""Seconds from the start of a command to the end of its input where the container has no `sh`."""
+"""Seconds from the start of a command to the end of its input if the container has no `sh`."""
 
 SHORT, MOST = 30.0, 64 * 1024
-"""Seconds for a command of which we want the output, and bytes of it: a job may go on for ever."""
+"""Most seconds, and bytes of output, of a command that `output` runs: a job could go on for ever."""
 
 LATE = 5.0
-"""Seconds in which the last of a command's output comes after its end, from a cluster that does not close."""
+"""Seconds without output after which a command that has ended is over, if the cluster does not close."""
 
-NORMAL = 1000  # of a web socket that was closed
+NORMAL = 1000  # close code of a web socket
 
 CLOSING, PLAIN = "v5.channel.k8s.io", "v4.channel.k8s.io"
-"""How messages are written: each begins with its channel. Only the first has a word for the end of input."""
+"""Subprotocols: each message begins with its channel. Only CLOSING has a message for the end of input."""
 
 IN, OUT, ERR, END, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
 """Channels of a command."""
 
 DATA, ERROR = 0, 1
-"""Channels of a connection; the first message of each tells the port."""
+"""Channels of a port forward; the first message of each names the port."""
 
 LINGER = 30.0
-"""Seconds of silence after which a connection is over whose client has nothing more to send: the protocol has
-no word for that, and a program that waits for more would keep it open for ever."""
+"""Seconds of silence after which a port forward ends once its client has no more to send. The protocol has no
+message for that, and a program that waits for more input would keep it open for ever."""
 
 
 class _Stream:
-    """What is said to a pod and by it. For one reader and one writer."""
+    """A web socket to a pod, for one reader and one writer."""
 
     def __init__(
         self, client: Client, pod: Seen, part: str, params: Mapping[str, Any], protocols: Sequence[str]
@@ -105,7 +105,7 @@ class _Stream:
 
 
 class KubeSession(_Stream):
-    """See control.ports.Session. Without a terminal output and errors come in one stream all the same."""
+    """See control.ports.Session. Without a terminal too, output and errors come in one stream."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class KubeSession(_Stream):
         size: tuple[int, int] = (24, 80),
         settle: float = 0.0,
     ) -> None:
-        """`size`: rows and columns of the terminal; `settle`: seconds before its input may end.
+        """`size`: rows and columns of the terminal. `settle`: seconds before its input may end.
 
         Raises OSError.
         """
@@ -129,14 +129,14 @@ class KubeSession(_Stream):
         )
         self._tty, self._typed = tty, stdin
         self._settled = time.monotonic() + settle
-        self._early = b""  # what it said right behind the herald
-        self._status: int | None = None  # of the command, which has ended
-        self._heard = 0.0  # monotonic s: when that, or what it had said before, was heard last
+        self._early = b""  # output that came right after the herald's line
+        self._status: int | None = None  # exit code of the command once it has ended
+        self._heard = 0.0  # monotonic s of the last message
         if tty:
             self.resize(*size)
 
     def begins(self) -> bool:
-        """Whether HERALD has said so; False if that could not be run. Raises OSError if nobody can tell."""
+        """True once HERALD's line has come; False if HERALD could not run. Raises OSError if unknown."""
         said, deadline = b"", time.monotonic() + SHORT
         while self._code is None and time.monotonic() < deadline and len(said) <= MOST:
             said += self.read(1.0) or b""
@@ -162,20 +162,20 @@ class KubeSession(_Stream):
         self._heard = time.monotonic()
         if channel != END:
             return data or None
-        self._status, why = _ended(data)  # what the command said last may come after that
+        self._status, why = _ended(data)  # the command's last output may come after it
         return f"{why}\n".encode() if why else None
 
     def _end(self, code: int) -> None:
         super()._end(code if self._status is None else self._status)
 
     def write(self, data: bytes) -> None:
-        """A command that has ended takes no more, and that is no error of who typed."""
+        """Drops input for a command that has ended: that is no error of the client."""
         if self._typed and self._code is None:
             with suppress(OSError):
                 self._send(IN, data)
 
     def close_stdin(self) -> None:
-        """An API server older than 1.30 cannot be told so: the command is left alone with what it has."""
+        """Ends the input. An API server before 1.30 has no message for that: the input stays open."""
         if self._tty:
             self.write(b"\x04")
         elif self._typed and self._code is None and self._socket.subprotocol == CLOSING:
@@ -189,12 +189,12 @@ class KubeSession(_Stream):
                 self._send(SIZE, json.dumps({"Width": columns, "Height": rows}).encode())
 
     def kill(self) -> None:
-        """The cluster knows no way to end a command inside a container; it ends with its pod."""
+        """Ends the connection only: Kubernetes cannot end a command in a container before its pod ends."""
         self._end(CANNOT_RUN)
 
 
 def _ended(status: bytes) -> tuple[int, str]:
-    """(exit code, why there is none of the command) of what is said at its end."""
+    """(exit code, why the command did not run) from the final status message."""
     told = json.loads(status)
     if told.get("status") == "Success":
         return 0, ""
@@ -214,7 +214,7 @@ def begin(
     stdin: bool = False,
     size: tuple[int, int] = (24, 80),
 ) -> KubeSession:
-    """Raises ValueError if the attempt does not run, or if nothing can be run in it."""
+    """Raises ValueError if the attempt does not run, or if the command cannot be run in it."""
     if pod is None or not pod.lives or pod.since is None:
         raise ValueError(f"{attempt} is not running: commands run only inside a running task")
     try:
@@ -227,7 +227,7 @@ def begin(
 
 
 def output(session: Session) -> str:
-    """What a command says that takes no time. Raises ValueError with its beginning if the command fails."""
+    """The output of a short command. Raises ValueError, with the start of its output if the command fails."""
     said, deadline = b"", time.monotonic() + SHORT
     while (data := session.read(1.0)) != b"":
         said += data or b""
@@ -241,7 +241,7 @@ def output(session: Session) -> str:
 
 
 def signal_all(client: Client, pod: Seen | None, attempt: AttemptId, number: int) -> None:
-    """To every process of the container; -1 leaves the first one out. Raises ValueError."""
+    """Signals pid 1 of the container, then all its other processes. Raises ValueError."""
     script = f"kill -{number} 1 && {{ kill -{number} -1 2>/dev/null; true; }}"
     output(begin(client, pod, attempt, ["sh", "-c", script]))
 
@@ -260,13 +260,13 @@ class PodTunnels:
 
 
 class Tunnel(_Stream):
-    """See control.ports.Session: bytes of the program are its output."""
+    """See control.ports.Session: its output is what the program sends."""
 
     def __init__(self, client: Client, pod: Seen, port: int) -> None:
         """Raises OSError."""
         super().__init__(client, pod, "portforward", {"ports": port}, (PLAIN,))
-        self._last = float("inf")  # when something was read after the last was written
-        self._named: set[int] = set()  # channels that have told the port
+        self._last = float("inf")  # monotonic s of the last data after the client's end; inf before
+        self._named: set[int] = set()  # channels that have named the port
 
     def read(self, timeout: float) -> bytes | None:
         found = self._receive(timeout) if self._code is None else None
@@ -292,7 +292,7 @@ class Tunnel(_Stream):
         self._last = time.monotonic()
 
     def resize(self, rows: int, columns: int) -> None:
-        """It has no terminal."""
+        """Does nothing: it has no terminal."""
 
     def kill(self) -> None:
         self._end(0)

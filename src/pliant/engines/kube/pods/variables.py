@@ -1,6 +1,6 @@
-"""Values of environment variables, in secrets: one beside the server for each workload, one in its namespace
-for each task group that has any, and one for all pods of a distributed workload. Pods name the latter two, so
-that no pod shows a value."""
+"""Values of environment variables, in secrets: one per workload in the server's namespace, one per task group
+with values in the pods' namespace, and one for all pods of a distributed workload. Pods refer to the latter
+two, so that no pod shows a value."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from pliant.engines.kube.apiserver.names import WORKLOAD, meeting_name, variable
 KEY = "launches"
 TOKEN = "PLIANT_TRAIN_TOKEN"
 NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-"""Of a variable that a secret can hold."""
+"""Names of variables that a secret can hold."""
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def _as_os_error() -> Iterator[None]:
 
 
 class SealedSecrets:
-    """`seal`, `has` and `retain` raise OSError, all others what the client raises."""
+    """`seal`, `has` and `retain` raise OSError, all other methods what the client raises."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._introduced: dict[str, Owner | None] = {}  # by workload; what is lost is only done once more
+        self._introduced: dict[str, Owner | None] = {}  # by workload; if lost, the work is only repeated
 
     @_as_os_error()
     def seal(self, workload: str, sealed: Sealed) -> None:
@@ -50,7 +50,7 @@ class SealedSecrets:
         return self._cluster.kept(variables_name(workload)) is not None
 
     def bring(self, workload: str, group: str, namespace: str, owner: Owner | None = None) -> str:
-        """The name of a secret in that namespace with the variables of that group; empty if it has none."""
+        """Makes the secret with that group's variables in that namespace; its name, empty without any."""
         kept = self._cluster.kept(variables_name(workload))
         if kept is None:
             return ""
@@ -65,8 +65,8 @@ class SealedSecrets:
         return name
 
     def introduce(self, workload: str, namespace: str, owner: Owner | None = None) -> None:
-        """Let the pods of that workload find one another there, and have a word that only they know. What
-        another owner had goes with that one, and its pods too."""
+        """Makes the service by which the workload's pods find each other, and the secret that only they know.
+        Those of another owner are replaced: they go with that owner, as its pods do."""
         renew = workload in self._introduced
         if renew and self._introduced[workload] == owner:
             return
@@ -83,7 +83,7 @@ class SealedSecrets:
             self._drop(secret)
 
     def _drop(self, secret: Secret) -> None:
-        """With the service of that name, if there is one."""
+        """Deletes the secret, and the service of the same name if there is one."""
         metadata = secret.metadata
         assert metadata is not None and metadata.labels is not None
         if metadata.name == meeting_name(metadata.labels[WORKLOAD]):

@@ -1,4 +1,4 @@
-"""Data of a task on a cluster: volumes of its pod."""
+"""Data of a task on a cluster: the volumes of its pod."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ _WHY = {
 
 
 def refused(volumes: Sequence[Volume]) -> BadRequest | None:
-    """Why a pod cannot have these; None: it can."""
+    """Why a pod cannot have these volumes; None if it can."""
     for volume in volumes:
         if volume.kind != NFS:
             field = f"spec.storage.{volume.kind}"
@@ -30,7 +30,7 @@ def refused(volumes: Sequence[Volume]) -> BadRequest | None:
 
 
 def volumes(wanted: Sequence[Volume]) -> dict[str, Any]:
-    """Part of a pod's specification."""
+    """The part of a pod's specification."""
     found = [
         {"name": _name(place), "nfs": {"server": it.server, "path": it.source, "readOnly": it.read_only}}
         for place, it in enumerate(wanted)
@@ -39,7 +39,7 @@ def volumes(wanted: Sequence[Volume]) -> dict[str, Any]:
 
 
 def mounts(wanted: Sequence[Volume]) -> dict[str, Any]:
-    """Part of a container."""
+    """The part of a container."""
     found = [
         {"name": _name(place), "mountPath": it.target, "readOnly": it.read_only}
         for place, it in enumerate(wanted)

@@ -1,1 +1,1 @@
-"""Custom resources: objects on the cluster that stand for rows, and rows for them."""
+"""Custom resources: keeps objects on the cluster and the server's rows equal."""

@@ -1,4 +1,4 @@
-"""The kinds of custom resources: what their specs ask of the server, and what their status shows."""
+"""The kinds of custom resources: how their specs change rows, and what their status shows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,10 +27,10 @@ from pliant.model.workload import Desired, Kind, Launch, Phase, Workload
 
 GROUP, VERSION = "pliant.dev", "v1alpha1"
 USER = "kubectl"
-"""Who did, in the history of rows, what an object on the cluster says."""
+"""The user, in the history of rows, for changes that objects on the cluster ask for."""
 
 FINALIZER = f"{GROUP}/row"
-"""Keeps an object that was deleted until its row is gone."""
+"""Keeps a deleted object until its row is gone."""
 
 Json = Mapping[str, Any]
 
@@ -41,37 +41,37 @@ WORKLOAD = create_namespaced_resource(GROUP, VERSION, "Workload", "workloads")
 
 
 class Sort(Protocol):
-    """One kind. A place is a namespace (empty for kinds that have none) and a name."""
+    """One kind. A place is a namespace (empty for kinds without one) and a name."""
 
     kind: Any  # of lightkube
 
     def rows(self, board: Board) -> Iterator[tuple[tuple[str, str], object]]:
-        """All places with what stands there; another object, or one that differs, when that has changed."""
+        """(place, value) of all rows; the value is unequal to the last one if the row has changed."""
 
     def owner(self, namespace: str, name: str) -> str | None:
-        """Which object alone may change the row of that place; empty: none; None: there is no row."""
+        """The object that alone may change the row of that place; empty: none; None: there is no row."""
 
     def apply(self, namespace: str, name: str, spec: Json, status: Json) -> None:
         """Raises Refused."""
 
     def delete(self, namespace: str, name: str, body: Json) -> bool:
-        """The object is going; True once nothing is left of its row. Raises Refused."""
+        """Deletes the row, because the object is going; True once nothing is left of it. Raises Refused."""
 
     def made(self, namespace: str, name: str) -> Json | None:
-        """What the metadata of an object without a spec say beside its name; None: the row is ending, and no
-        object is made for it."""
+        """Metadata, besides the name, of an object without a spec; None: the row is ending, so no object is
+        made."""
 
     def row(self, namespace: str, name: str) -> Row | None:
-        """What an empty database could be filled from; None: not from an object without a spec."""
+        """The row to record on the object, for an empty database; None: it is not recorded."""
 
     def release(self, namespace: str, name: str) -> None:
-        """The object has gone, and its row is still needed."""
+        """Called when the object is gone and the row is still needed."""
 
     def status(self, namespace: str, name: str) -> dict[str, Any]: ...
 
 
 def resource_of(kind: Any, name: str) -> str:
-    """As kubectl names it."""
+    """As kubectl names it, e.g. projects.pliant.dev/a."""
     return f"{kind._api_info.plural}.{GROUP}/{name}"
 
 
@@ -218,8 +218,8 @@ class Pools:
 
 
 class Works:
-    """Workloads: those of a spec, and, as status alone, all others. What is left of one that was deleted
-    shows until it is gone, or another one has its name."""
+    """Workloads: those with a spec, and all others with a status only. A deleted workload is shown until it
+    is gone, or another one has its name."""
 
     def __init__(self, service: Service, engine: str) -> None:
         self._service, self._engine = service, engine
@@ -230,7 +230,7 @@ class Works:
             yield (namespace_of(view.project.name), view.workload.name), view
 
     def _views(self, namespace: str, name: str) -> list[WorkloadView]:
-        """Those of that name: first all that are ending, last the one that has the name now."""
+        """Workloads of that name: first those that are ending, last the one that has the name now."""
         named = self._service.board.workloads.named(name)
         return sorted((it for it in named if namespace_of(it.project.name) == namespace), key=_lives)
 
@@ -252,7 +252,7 @@ class Works:
         if view is not None and _lives(view) and view.workload.origin == self._origin(namespace, name):
             return
         if status.get("phase") in (Phase.COMPLETED, Phase.FAILED):
-            return  # it has ended, and its row was forgotten: it does not run again
+            return  # it has ended and its row was deleted: it does not run again
         board = self._service.board
         names = (view.queue.name for view in board.projects.values())
         project = next((each for each in names if namespace_of(each) == namespace), None)
@@ -278,7 +278,7 @@ class Works:
         self._service.submit(self._service.check(ask), USER)
 
     def delete(self, namespace: str, name: str, body: Json) -> bool:
-        """The name alone is not enough: another workload may have it by now."""
+        """Also compares origin or id: another workload may have the name by now."""
         origin = self._origin(namespace, name) if "spec" in body else None
         identity = identity_of(body)
         mine = (
@@ -298,12 +298,12 @@ class Works:
         return made_of(view.workload)
 
     def row(self, namespace: str, name: str) -> Row | None:
-        """Not of what others made, nor of what is going: its status says so."""
+        """None for workloads that others made, and for those that are ending: their status says so."""
         view = self._view(namespace, name)
         return view.workload if view is not None and _lives(view) and view.workload.origin is None else None
 
     def release(self, namespace: str, name: str) -> None:
-        """What kubectl has deleted is deleted."""
+        """Does nothing: what kubectl has deleted is deleted."""
 
     def status(self, namespace: str, name: str) -> dict[str, Any]:
         view = self._view(namespace, name)
@@ -337,25 +337,25 @@ def _lives(view: WorkloadView) -> bool:
 
 
 def made_of(row: Workload) -> dict[str, Any]:
-    """What the metadata of its object say beside the name. What others made, they delete: it shows only."""
+    """Metadata of its object besides the name; no finalizer for workloads that others made and delete."""
     labels = {"labels": {WORKLOAD_ID: row.id}}
     return labels if row.origin is not None else {**labels, "finalizers": [FINALIZER]}
 
 
 def row_of(sort: Sort, namespace: str, name: str, more: Json) -> Row | None:
-    """What is left of it on its object, of which `made` told `more`. For pods of others no row is even looked
-    for: there are thousands."""
+    """The row to record on its object; `more` is what `made` returned. Pods of others, of which there are
+    thousands, are not even looked up."""
     return sort.row(namespace, name) if not namespace or "finalizers" in more else None
 
 
 def identity_of(body: Json) -> str:
-    """Which workload an object without a spec shows, or was made for."""
+    """Id of the workload that an object without a spec shows, or was made for."""
     labels = body["metadata"].get("labels") or {} if "metadata" in body else {}
     return str(body.get("status", {}).get("id") or labels.get(WORKLOAD_ID, ""))
 
 
 def quota_of(pool: Json) -> QuotaChange:
-    """All that the entry of a pool says, with everything that it leaves out as it is by itself."""
+    """The quotas of a pool's entry; fields that it leaves out get their defaults."""
 
     def thousandths(field: str, unsaid: int) -> int:
         return _exact(pool[field], field) if field in pool else unsaid
@@ -378,7 +378,7 @@ def quota_of(pool: Json) -> QuotaChange:
 
 
 def _exact(number: Any, field: str) -> int:
-    """Of a number of GPUs, as JSON has it."""
+    """Thousandths of a GPU, from a number in JSON. Raises BadRequest."""
     milli = Decimal(str(number)) * 1000
     if milli != int(milli):
         raise BadRequest(f"{field} is {number}.", "Give thousandths of a GPU at the finest, such as 0.125.")

@@ -1,5 +1,5 @@
-"""The object on the cluster that stands for a workload: it owns what is made there for the workload, which is
-deleted with it even where no server is left."""
+"""The cluster objects that stand for workloads: each owns what is made there for its workload, so that
+deleting it deletes all of that, even if no server is left."""
 
 import logging
 import threading
@@ -24,22 +24,22 @@ Json = Mapping[str, Any]
 
 class Known(NamedTuple):
     uid: str
-    version: int  # of its row; 0: nobody knows
-    applied: bool  # it has a spec, so kubectl made it; else we did
+    version: int  # its resource version; 0: unknown
+    applied: bool  # it has a spec, so a user applied it; else we made it
 
 
 class Owners:
-    """Without the definition, and where an object of that name is somebody else's, nothing has an owner."""
+    """Without the custom resource definition, or if an object of that name is not ours, there is no owner."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.left = Remnants(cluster.name)  # what these objects say for an empty database
+        self.left = Remnants(cluster.name)  # the rows recorded on these objects, for an empty database
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], Known] = {}  # by namespace and name: what may own something
-        self._again = 0.0  # monotonic s: the definition is not there before
-        self._told: set[int] = set()  # each status of an answer once
+        self._known: dict[tuple[str, str], Known] = {}  # by namespace and name: the possible owners
+        self._again = 0.0  # monotonic s: until then the definition counts as missing
+        self._told: set[int] = set()  # each status is logged once
 
-    # ---- what the watch tells, where somebody follows these objects ----
+    # ---- news from the watch, if there is one ----
 
     def listed(self, bodies: Iterable[Json]) -> None:
         found = {_key(body): known for body in bodies if (known := self._usable(body)) is not None}
@@ -47,7 +47,7 @@ class Owners:
             self._known = found
 
     def changed(self, there: bool, body: Json) -> None:
-        """An answer to a request may have come before news that are older."""
+        """Ignores news that are older than the answer to a request of ours."""
         key, news = _key(body), _known(body)
         with self._lock:
             old = self._known.get(key)
@@ -59,16 +59,16 @@ class Owners:
                 del self._known[key]
 
     def _usable(self, body: Json) -> Known | None:
-        """None: it is going, or shows a workload of another server."""
+        """None if it is being deleted, or shows a workload of another server."""
         metadata = body["metadata"]
         mine = "spec" in body or (metadata.get("labels") or {}).get(CLUSTER) == self._cluster.name
         return _known(body) if mine and not metadata.get("deletionTimestamp") else None
 
-    # ---- who owns what ----
+    # ---- owners ----
 
     def of(self, workload: Workload, namespace: str) -> Json | None:
-        """The reference to the object of that workload, which is made if it is not there; None: there is no
-        such object. Raises what the client raises."""
+        """The reference to that workload's object, which is made if it is missing; None: it cannot have one.
+        Raises what the client raises."""
         applied = workload.origin is not None
         with self._lock:
             known = self._known.get((namespace, workload.name))
@@ -93,19 +93,19 @@ class Owners:
             else:
                 body = self._make(workload, namespace, tries=2)
         except ApiError as error:
-            if status_of(error) not in (403, 405, 422):  # no right, or definition or namespace are going
+            if status_of(error) not in (403, 405, 422):  # no right, or the definition or namespace goes
                 raise
             if status_of(error) not in self._told:
                 self._told.add(status_of(error))
                 log.warning("pods of workload %s have no owner: %s", workload.name, error)
             return None
-        except HTTPStatusError as error:  # in plain text: the API server does not know this kind
+        except HTTPStatusError as error:  # plain text: the API server does not know this kind
             if error.response.status_code != 404:
                 raise
             self._again = time.monotonic() + ABSENT
             return None
         except Refused:
-            return None  # there is no namespace: no pod can be made either, and that is told
+            return None  # no namespace: then no pod can be made either, and that error is reported
         known = self._usable(body) if body is not None else None
         if body is None or known is None or known.applied != applied:
             return None
@@ -130,13 +130,13 @@ class Owners:
             return there
 
     def _read(self, namespace: str, name: str) -> Json | None:
-        """By a list: it needs no right that is not needed anyway."""
+        """Reads one object by a list, which needs no additional right."""
         client: Any = self._cluster.client
         return next(iter(client.list(WORKLOAD, namespace=namespace, fields={"metadata.name": name})), None)
 
 
 def body_of(cluster: str, namespace: str, name: str, more: Json, kind: str = "Workload") -> dict[str, Any]:
-    """An object without a spec, which shows a row of that server; `more`: what its metadata say besides."""
+    """An object without a spec, which shows a row of that server; `more`: its other metadata."""
     labels = {MANAGED_BY: "pliant", CLUSTER: cluster, **more.get("labels", {})}
     metadata = {"name": name, **more, "labels": labels, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata}

@@ -1,6 +1,5 @@
-"""Custom resources and rows, kept in line: an object with a spec alone writes its row; a row that was made
-elsewhere shows as an object with a status alone.
-"""
+"""Keeps custom resources and rows equal: an object with a spec writes its row; a row that was made elsewhere
+is shown by an object with a status only."""
 
 import logging
 import os
@@ -43,29 +42,29 @@ from pliant.model.priority import PriorityClass
 log = logging.getLogger(__name__)
 
 LOOK = 0.5
-"""Seconds between two looks at what has changed on the server."""
+"""Seconds between two looks for changes on the server."""
 
 AGAIN = 5.0
-"""Seconds after which an object that was refused is tried again."""
+"""Seconds after which a refused object is tried again."""
 
 RATE = 50
-"""Objects that are written in a second at most: the pods of workloads come first."""
+"""Most objects written per second: the pods of workloads come first."""
 
 ACCEPTED = "Accepted"
 CLASS = "PriorityClass"
 LEADS = f"{GROUP}/leads"
-"""Label of the pod of the server that leads."""
+"""Label of the leading server's pod."""
 
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
 class Resources:
-    """Of one server that leads."""
+    """The custom resources of the server that leads."""
 
     def __init__(
         self, connection: Connection, cluster: str, service: Service, engine: str, owners: Owners
     ) -> None:
-        """The connection is its own from now on. `owners` are told what becomes of workloads' objects."""
+        """Takes over the connection. `owners` is given the news about workloads' objects."""
         self._connection, self._service, self._owners = connection, service, owners
         self._cluster = Cluster(connection.client, cluster)
         self._sorts: dict[str, Sort] = {
@@ -76,8 +75,8 @@ class Resources:
         }
         self._objects: dict[Key, dict[str, Any]] = {}
         self._rows: dict[Key, object] = {}
-        self._left: set[Key] = set()  # those of other servers, told once each
-        self._due = 0.0  # when the next object may be written
+        self._left: set[Key] = set()  # objects of other servers; each is logged once
+        self._due = 0.0  # monotonic s: when the next object may be written
         self._closed = threading.Event()
         self._followers = [
             Follower(
@@ -134,7 +133,7 @@ class Resources:
                 self._look()
 
     def _mark(self) -> None:
-        """Where this server is a pod: it is the one to which the chart's service leads, and no other is."""
+        """Labels the server's own pod, if it is one, as the one that the chart's service leads to."""
         name, namespace = os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE")
         while name and namespace and not self._closed.is_set():
             try:
@@ -145,7 +144,7 @@ class Resources:
                 self._closed.wait(LOOK)
 
     def _look(self) -> None:
-        """What has changed on the server since the last look is shown."""
+        """Queues all rows that have changed on the server since the last look."""
         assert self._queue is not None
         board, now = self._service.board, dict[Key, object]()
         for kind, sort in self._sorts.items():
@@ -159,7 +158,7 @@ class Resources:
             self._queue.add(key)
         self._rows = now
 
-    # ---- what the watches tell ----
+    # ---- news from the watches ----
 
     def _listed(self, kind: str, found: Sequence[Any]) -> None:
         there = dict(_read(kind, each) for each in found)
@@ -189,7 +188,7 @@ class Resources:
             self._class_changed(True, each)
 
     def _class_changed(self, there: bool, found: Any) -> None:
-        """What was submitted keeps its value, so a class that goes from the cluster stays with the server."""
+        """Keeps a class that is deleted on the cluster, because submitted workloads keep its value."""
         name = found.metadata.name
         if there and not name.startswith("system-"):
             self._classes[name] = PriorityClass(name, found.value, found.description or "")
@@ -234,14 +233,14 @@ class Resources:
         except ApiError as error:
             if status_of(error) not in (404, 409):
                 raise
-            return AGAIN  # it has changed meanwhile, or its namespace is going: the watch tells
+            return AGAIN  # it has changed meanwhile, or its namespace is being deleted: the watch reports it
         return None
 
     def _absent(self, sort: Sort, kind: str, namespace: str, name: str) -> float | None:
         owner = sort.owner(namespace, name)
         if owner is None:
             return None
-        if owner:  # its finalizer was taken away by hand: the row is to go
+        if owner:  # its finalizer was removed by hand: the row must go
             try:
                 sort.delete(namespace, name, {"spec": {}})
             except Refused as error:
@@ -269,7 +268,7 @@ class Resources:
         return None
 
     def _apply(self, sort: Sort, kind: str, body: dict[str, Any], *, mine: bool = True) -> float | None:
-        """What becomes of it is written if it is this server's."""
+        """Applies the spec; writes the outcome only if the object is this server's."""
         metadata = body["metadata"]
         if mine:
             self._keep(sort, body)
@@ -287,31 +286,31 @@ class Resources:
             return None
         namespace = metadata.get("namespace", "")
         shows = kind == "Workload" and "spec" not in body
-        # What goes with its namespace was not asked to go: it is made again where its pods are.
+        # An object that goes with its namespace does not end its workload: it is made again with its pods.
         if not (shows and self._namespace(namespace)[1] == TERMINATING):
             try:
                 gone = sort.delete(namespace, metadata["name"], body)
             except Refused as error:
                 return self._refused(sort, kind, body, error)
             if not gone:
-                return AGAIN  # or sooner: rows tell when the last of that name is gone
+                return AGAIN  # rows may report the end earlier
         self._finalizers(sort, body, [each for each in metadata["finalizers"] if each != FINALIZER])
         return None
 
     def _keep(self, sort: Sort, body: dict[str, Any]) -> None:
-        """It is this server's: of several that see it at once, the first one's."""
+        """Claims the object: of several servers, the first one to do so owns it."""
         there, ours = body["metadata"].get("finalizers", ()), {CLUSTER: self._cluster.name}
         if FINALIZER not in there or not ours.items() <= body["metadata"].get("labels", {}).items():
             self._finalizers(sort, body, list(dict.fromkeys((*there, FINALIZER))), labels=ours)
 
     def _finalizers(self, sort: Sort, body: dict[str, Any], names: Sequence[str], **more: Any) -> None:
-        """Others have some of their own there."""
+        """Replaces the finalizers, at this resource version: others have theirs there too."""
         metadata = body["metadata"]
         same = {name: metadata[name] for name in ("uid", "resourceVersion")}
         self._patch(sort, body, {"metadata": {**same, "finalizers": names, **more}})
 
     def _leave(self, sort: Sort, key: Key, body: dict[str, Any], whose: str) -> float | None:
-        """It is another server's, which shows and ends it. What was applied of quotas holds here, too."""
+        """Leaves another server's object to that server; applied quotas also hold here."""
         kind, namespace, name = key
         if key not in self._left:
             self._left.add(key)
@@ -332,7 +331,7 @@ class Resources:
     def _show(
         self, sort: Sort, kind: str, body: dict[str, Any], accepted: bool, reason: str, message: str
     ) -> bool:
-        """Write its status if that says anything new; True if the condition does."""
+        """Writes the status if it has changed; True if the condition Accepted has."""
         metadata, before = body["metadata"], body.get("status", {})
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         mine: bool = "spec" not in body or sort.owner(namespace, name) == resource_of(sort.kind, name)
@@ -390,7 +389,7 @@ def _read(kind: str, found: Any) -> tuple[Key, dict[str, Any]]:
 def _condition(
     before: Mapping[str, Any], kind: str, good: bool, reason: str, message: str, generation: int
 ) -> dict[str, Any]:
-    """As the status is to have it after `before`."""
+    """The condition of that type, as it follows the status `before`."""
     said: dict[str, Any] = {"type": kind, "status": str(good), "reason": reason, "message": message[:2048]}
     said["observedGeneration"] = generation
     old = next((each for each in before.get("conditions", ()) if each["type"] == kind), None)

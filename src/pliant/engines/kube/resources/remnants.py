@@ -1,4 +1,4 @@
-"""Rows on the objects that show them: what a server leaves there, and what a new one reads of them."""
+"""Records rows on the objects that show them, and reads them for a new server."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 
 MOST = 128 * 1024
-"""Bytes of a row that are left on its object, which may have 256 KiB of annotations; a larger one is not."""
+"""Most bytes of a recorded row; a larger one is not recorded. An object may have 256 KiB of annotations."""
 
 CURES = {
     "Department": "Make it again: pliant department create {name} --quota ...",
@@ -41,18 +41,18 @@ CURES = {
 
 
 class Remnants:
-    """Of one server. Without `open` nothing is left."""
+    """The records of one server. Nothing is recorded before `open`."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster, self._scheduler = cluster, ""
         self._kept: Callable[[Row], Json] = lambda row: {}
 
     def open(self, scheduler: str, kept: Callable[[Row], Json]) -> None:
-        """`kept`: what of a row is to be left."""
+        """`kept`: returns what of a row is recorded."""
         self._scheduler, self._kept = scheduler, kept
 
     def annotations(self, row: Row | None) -> dict[str, Any]:
-        """What metadata of the object that shows it say; nothing of a row that is not ours, or too large."""
+        """Metadata with the record of that row; {} for a row that is not ours, or too large."""
         said = self._kept(row) if row is not None else {}
         if not said:
             return {}
@@ -60,7 +60,7 @@ class Remnants:
         return {"annotations": {ROW: text}} if len(text) <= MOST else {}
 
     def change(self, metadata: Json, row: Row | None) -> dict[str, Any]:
-        """So that an object with these metadata says what it is to say; nothing of one that is not ours."""
+        """The change that updates the record in these metadata; {} if none is needed, or it is not ours."""
         wanted, there = self.annotations(row), (metadata.get("annotations") or {}).get(ROW)
         ours = (metadata.get("labels") or {}).get(CLUSTER) == self._cluster
         changed = ours and wanted and wanted["annotations"][ROW] != there
@@ -68,9 +68,9 @@ class Remnants:
 
 
 def remnants(client: Client, scheduler: str) -> Iterator[tuple[str, Remnant]]:
-    """Objects with the name of the server whose they are, as far as it was one of that scheduler, the oldest
-    of each kind first: who forges one comes later. What is being deleted is left out. Projects and workloads
-    that somebody has applied are of no server."""
+    """(server's name, record) of the objects that servers with that scheduler name left, the oldest of each
+    kind first: a forged one is younger. Leaves out objects that are being deleted. The name is empty for
+    projects and workloads that a user applied."""
     for kind in (POOL, DEPARTMENT, PROJECT, WORKLOAD):
         for body in sorted(_list(client, kind), key=_age):
             metadata, name = body["metadata"], body["metadata"]["name"]
@@ -96,7 +96,7 @@ def _list(client: Any, kind: Any) -> Iterator[Json]:
         if status_of(error) not in (403, 404):
             raise
         log.warning("%s of a lost server are not known: %s", kind._api_info.plural, error)
-    except HTTPStatusError as error:  # in plain text: the API server does not know this kind
+    except HTTPStatusError as error:  # plain text: the API server does not know this kind
         if error.response.status_code != 404:
             raise
 
@@ -106,7 +106,7 @@ def _age(body: Json) -> str:
 
 
 def _remnant(kind: Any, body: Json, scheduler: str) -> Remnant | None:
-    """None: it is one of a server that others ask for, or says nothing."""
+    """None if a server with another scheduler name made it, or if it has no record."""
     metadata, status = body["metadata"], body.get("status") or {}
     text = (metadata.get("annotations") or {}).get(ROW)
     if text is None:
@@ -130,12 +130,12 @@ def _remnant(kind: Any, body: Json, scheduler: str) -> Remnant | None:
 
 
 def owns(namespace: str, project: str) -> bool:
-    """Whether it is that of the project of that name."""
+    """True if the namespace is that of the project."""
     return namespace_of(project) == namespace
 
 
 def _applied(name: str, spec: Json) -> Json | None:
-    """What its spec says of a project, until it is taken over; its department by name."""
+    """What its spec says of a project, until it is applied; the department by name. None if it is invalid."""
     try:
         quotas = {each["name"]: quota_of(each).over(NO_QUOTA) for each in spec.get("nodePools", ())}
     except Refused:

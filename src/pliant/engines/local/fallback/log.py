@@ -1,4 +1,4 @@
-"""The fallback supervisor's log: copies output into DIR/log, rotates by size, loses rather than waits."""
+"""The fallback supervisor's log: copies output into DIR/log, rotates by size, drops rather than waits."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from contextlib import suppress
 RETRY_MS = 250  # between two tries to write a log that refused
 
 
-SPARE = 4096  # log-times is at most so many bytes longer than the log, and then gets one mark a second
+SPARE = 4096  # if log-times is more than this many bytes longer than the log, it gets one mark a second
 PAUSE_MS = 1000
 WORD = b"PLTIMES1"
 MARK = 16  # bytes of a mark: offset in the log and ms since the epoch; the header is WORD and the log's inode
@@ -20,7 +20,7 @@ def clock_ms(which: int) -> int:
 
 
 def now_ms() -> int:
-    """Grace and retries run on this clock, so that setting the machine's time changes nothing."""
+    """Ms of the clock for grace and retries, which a change of the machine's time does not affect."""
     return clock_ms(time.CLOCK_MONOTONIC)
 
 
@@ -29,7 +29,7 @@ def code_of(error: OSError) -> int:
 
 
 def write_all(fd: int, data: bytes) -> tuple[int, int]:
-    """How many bytes went out, and 0 or the errno that stopped it."""
+    """(number of bytes written, 0 or the errno that stopped the write)."""
     done = 0
     while done < len(data):
         try:
@@ -40,16 +40,16 @@ def write_all(fd: int, data: bytes) -> tuple[int, int]:
 
 
 class Times:
-    """DIR/log-times: when what begins at a byte of the log came. Whatever fails, the log goes on."""
+    """DIR/log-times: when the output that begins at a byte of the log arrived. Errors do not stop the log."""
 
     def __init__(self, folder: int) -> None:
         self.folder = folder
         self.fd = -1  # -1 when it has to be opened (again)
-        self.size = 0  # whole marks; the next one is written there
+        self.size = 0  # bytes of whole marks; the next mark is written there
         self.last_ms: int | None = None  # of the last mark
 
     def begin(self, inode: int) -> None:
-        """For a log that was opened."""
+        """Open the marks of a log that was just opened."""
         self.close()
         self.last_ms = None
         with suppress(OSError):  # tried again with the next mark
@@ -61,7 +61,7 @@ class Times:
         self.fd = -1
 
     def put(self, at: int, mark: bytes) -> bool:
-        """A mark that is not whole is not counted: the next one takes its place."""
+        """True if the whole mark was written; the next mark overwrites a partial one."""
         if os.pwrite(self.fd, mark, at) != MARK:
             return False
         self.size = at + MARK
@@ -79,17 +79,17 @@ class Times:
             self.size = found.st_size - found.st_size % MARK
             if os.pread(self.fd, MARK, 0) == header:
                 return True
-            os.ftruncate(self.fd, 0)  # new, or of an older log: it could not be renamed with that
+            os.ftruncate(self.fd, 0)  # new, or of an older log with which it could not be renamed
             if self.put(0, header):
                 return True
         self.close()
         return False
 
     def mark(self, log: int) -> None:
-        """What is written next to the log behind that descriptor came now."""
+        """Note that what is written next to the log (a descriptor) arrived now."""
         ms = clock_ms(time.CLOCK_REALTIME)
         since = PAUSE_MS if self.last_ms is None else ms - self.last_ms
-        found = os.fstat(log)  # asked each time: somebody may have cut it short
+        found = os.fstat(log)  # each time: the file may have been truncated
         if since == 0 or not stat.S_ISREG(found.st_mode):
             return
         if 0 < since < PAUSE_MS and self.size > found.st_size + SPARE:
@@ -101,7 +101,7 @@ class Times:
 
 
 class Log:
-    """DIR/log and its rotated predecessors. Never waits, never raises: what the disk refuses is counted."""
+    """DIR/log and its rotated predecessors. Never waits or raises; counts the bytes that the disk refuses."""
 
     def __init__(self, folder: int, most: int, keep: int) -> None:
         self.folder, self.most, self.keep = folder, most, keep
@@ -109,9 +109,9 @@ class Log:
         self.err = 0  # why the last write failed
         self.size = 0  # of the file behind fd
         self.dropped = 0  # bytes of output lost so far
-        self.unnoted = 0  # those of them that no line in the log speaks of yet; 0 means that the log works
+        self.unnoted = 0  # those of them that no line in the log reports yet; 0: the log works
         self.retry_at = 0
-        self.midline = False  # the last byte written was no line end
+        self.midline = False  # the last byte written was not a line end
         self.times = Times(folder)
 
     def open(self) -> bool:
@@ -148,7 +148,7 @@ class Log:
         except OSError as e:
             self.err = code_of(e)
             return False
-        with suppress(OSError):  # its header tells that it is another log's
+        with suppress(OSError):  # its header shows that it is another log's
             if self.keep:
                 self.shift("log-times")
             else:
@@ -166,7 +166,7 @@ class Log:
                 os.rename(before, f"{name}.{i}", src_dir_fd=self.folder, dst_dir_fd=self.folder)
 
     def note(self, text: str) -> bool:
-        """A line of our own: whole or not at all."""
+        """Write a line of the supervisor's own, whole or not at all; True if it was written."""
         line = b"\npliant-supervise: " + os.fsencode(text) + b"\n"
         if not self.open() or (self.size and self.size + len(line) > self.most and not self.rotate()):
             return False
@@ -187,11 +187,11 @@ class Log:
         self.unnoted += lost
         self.retry_at = now_ms() + RETRY_MS
         if self.fd >= 0:
-            os.close(self.fd)  # a stale handle would never work again: the next try opens it again
+            os.close(self.fd)  # a stale handle never works again: the next try opens the file
         self.fd = -1
 
     def resume(self) -> bool:
-        """After losses: true once a line in the log says how much is missing."""
+        """After losses: True once a line in the log says how many bytes are missing."""
         if self.note(f"{self.unnoted} bytes of output are missing here: {os.strerror(self.err)}"):
             self.unnoted = 0
             return True

@@ -1,4 +1,4 @@
-"""The fallback supervisor's view of /proc: who descends from it, and a signal that hits nobody else."""
+"""The fallback supervisor's view of /proc: its descendants, and signals that reach no other process."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def read_file(path: str) -> bytes:
 
 
 class Process:
-    """One line of the process table. Pid and start (ticks after boot) name a process for good."""
+    """One line of the process table. Pid and start (ticks after boot) identify a process for good."""
 
     __slots__ = ("dead", "group", "parent", "pid", "start")
 
@@ -36,7 +36,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def descendants() -> list[Process]:
-    """Looks again if somebody's parent died during the look."""
+    """All descendants of this process. Looks up to 3 times if a parent ended during the look."""
     ours: dict[int, Process] = {}
     for _ in range(3):
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -52,17 +52,17 @@ def descendants() -> list[Process]:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """False if there is none, as for group 0."""
+    """False if the group cannot be signalled, or is 0."""
     try:
         if group:
             os.killpg(group, number)
     except OSError:
-        return False  # not yet a group of its own, or another user's: each process is signalled besides
+        return False  # not a group yet, or another user's: each process is signalled as well
     return group > 0
 
 
 def signal_process(process: Process, number: int) -> None:
-    """Through a pidfd, its start time checked after it was opened: a number reused in between is spared."""
+    """Signal through a pidfd; the start time is checked after it is opened, so a reused pid is not hit."""
     fd = -1
     try:
         if hasattr(os, "pidfd_open"):

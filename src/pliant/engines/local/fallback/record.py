@@ -1,4 +1,4 @@
-"""What the fallback supervisor leaves for the engine: its name in the lock, and exit.json."""
+"""What the fallback supervisor writes for the engine: its pid into the lock, and exit.json."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ RESERVED_BYTES = 8192  # for exit.json while the disk still has room; no record 
 
 
 def json_string(raw: bytes) -> str:
-    """What is not UTF-8 becomes U+FFFD. The json module would cost more memory than the rest."""
+    """A JSON string; non-UTF-8 bytes become U+FFFD. The json module would take more memory than the rest."""
     text = raw.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(f"\\u{ord(c):04x}" if c < " " or c == "\x7f" else c for c in text) + '"'
 
@@ -29,7 +29,7 @@ def json_line(fields: dict[str, bytes | int | bool | None]) -> bytes:
 
 
 def describe_lock(fd: int) -> bool:
-    """Writes who holds the lock; False when the disk refused."""
+    """Writes this process's identity into the lock; False if the disk refuses."""
     me = read_process(os.getpid())
     boot = read_file("/proc/sys/kernel/random/boot_id").strip()
     start = me.start if me else 0
@@ -53,27 +53,27 @@ def remove(name: str, folder: int) -> None:
     try:
         os.unlink(name, dir_fd=folder)
     except OSError:
-        return  # gone already, or a disk that refuses everything: a stray name harms nobody
+        return  # gone already, or a disk that refuses everything: a leftover file is harmless
 
 
 class Record:
     """exit.json: complete and on disk under its name, or not there at all."""
 
     def __init__(self, folder: int) -> None:
-        """Takes the room now, so that a disk that fills up later cannot lose the record."""
+        """Reserves the disk space now, so that a disk that fills up later cannot lose the record."""
         self.folder, self.fd, self.renamed = folder, -1, False
         try:
             self.open()
             os.posix_fallocate(self.fd, 0, RESERVED_BYTES)
         except OSError:
-            return  # no room, or a file system that cannot reserve: no promise
+            return  # no room, or a file system that cannot reserve: nothing is guaranteed
 
     def open(self) -> None:
         if self.fd < 0:
             self.fd = os.open("exit.json.tmp", os.O_RDWR | os.O_CREAT, 0o600, dir_fd=self.folder)
 
     def write(self, text: bytes) -> bool:
-        """One try."""
+        """Tries once to write the record; True if it is on disk."""
         try:
             if not self.renamed:
                 self.open()

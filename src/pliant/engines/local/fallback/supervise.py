@@ -1,15 +1,15 @@
-"""The task supervisor in Python: native/supervise.c again, for machines without a C compiler.
+"""The task supervisor in Python: a port of native/supervise.c for machines without a C compiler.
 
-Run as `python -S -E supervise.py ...`: same command line, same files, same promises
-(docs/reference/attempt.md) at about 10 MB per task instead of 1. Names follow the C file, so that the two can
-be read side by side.
+Run as `python -S -E supervise.py ...`: it has the same command line, files and guarantees
+(docs/reference/attempt.md) and uses about 10 MB per task instead of 1. Names follow the C file, so that the
+two can be read side by side.
 """
 
 import sys
 
 if __name__ == "__main__":
-    # A package of its own: importing pliant would cost more memory than the supervisor, and this folder on
-    # sys.path would let a neighbour named like a standard module be taken for it.
+    # A package of its own: importing pliant would cost more memory than the supervisor, and with this folder
+    # on sys.path a module here could be imported in place of a standard module of the same name.
     __package__ = "supervising"
     sys.modules[__package__] = type(sys)(__package__)
     sys.modules[__package__].__path__ = [__file__.rpartition("/")[0] or "."]
@@ -37,11 +37,11 @@ LIMITS = {
 
 
 class Refused(Exception):
-    """The starter's mistake: nothing runs, nothing was written."""
+    """The starter's arguments are wrong: nothing runs, and nothing was written."""
 
 
 def parse(opt: Options, args: list[bytes]) -> None:
-    """Fills opt. Raises Refused; what was read until then is set, so that the starter can be told."""
+    """Fills opt. Raises Refused; options read before the error are set, so that ready_fd can report it."""
     while args and args[0].startswith(b"--"):
         word = os.fsdecode(args.pop(0))
         if word == "--":
@@ -99,7 +99,7 @@ def check_lock(opt: Options, folder: int) -> None:
 
 
 def own(fd: int) -> int:
-    """The same open file under a number that the task will not inherit; -1 for what is not open."""
+    """A duplicate descriptor that the task does not inherit; -1 if fd is not open."""
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     except (OSError, ValueError):  # ValueError: a negative number
@@ -107,7 +107,7 @@ def own(fd: int) -> int:
 
 
 def keep_only(ours: set[int]) -> None:
-    """What the starter had open stays with the starter: this process may outlive it by weeks."""
+    """Closes every descriptor of the starter except `ours`: this process may outlive it by weeks."""
     null = os.open("/dev/null", os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)
@@ -151,4 +151,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    os._exit(code)  # the lock goes with the process, after the record; nothing is left to flush
+    os._exit(code)  # the lock is released after the record, with the process; nothing is left to flush

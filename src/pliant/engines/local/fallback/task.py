@@ -13,15 +13,15 @@ from .log import RETRY_MS, Log, clock_ms, now_ms, write_all
 from .processes import descendants, signal_group, signal_process
 from .record import Record, describe_lock, json_line, make_fifo, remove
 
-LEFTOVER_MS = 2000  # what outlives the main process has this long, or the grace if that is shorter
+LEFTOVER_MS = 2000  # time for processes that outlive the main process; the grace if that is shorter
 RECORD_MS = 300_000  # how long a refused exit.json is tried again
-KILL_FAST = 50  # so many rounds of SIGKILL 10 ms apart, later ones 200 ms
+KILL_FAST = 50  # number of rounds of SIGKILL that are 10 ms apart; later ones are 200 ms apart
 NAME_BYTES = 512  # of a command or folder named in an error
-DRAIN_BYTES = 1 << 20  # the most a pipe holds: after the last writer's death nothing more can come
+DRAIN_BYTES = 1 << 20  # the most a pipe holds: after the last writer has ended no more can arrive
 RUNNING, ENDING, KILLING = range(3)
 HANDLED = (signal.SIGTERM, signal.SIGCHLD)
 FRAME = struct.Struct("<cxHIQ")  # of input: kind, length of what follows, stream, bytes sent before it
-FRAME_BYTES = 4096  # the most that follows one
+FRAME_BYTES = 4096  # most bytes of data after one header
 TIOCSPTLCK, TIOCGPTPEER = 0x40045431, 0x5441  # termios lacks these names
 
 
@@ -38,7 +38,7 @@ class Options:
 
 
 class Wake:
-    """SIGTERM and SIGCHLD as something to poll for."""
+    """SIGTERM and SIGCHLD as a descriptor to poll."""
 
     def __init__(self) -> None:
         self.terminate = False
@@ -74,8 +74,8 @@ class Task:
         self.error = b""
         self.exec_fd = self.out_fd = self.slave_fd = -1
         self.input_fd = -1  # frames of input, from the server
-        self.feed_fd = -1  # where the task reads it; -1 on a terminal, which is out_fd, and after its end
-        self.typed = b""  # what the task has not taken yet
+        self.feed_fd = -1  # pipe to the task's input; -1 on a terminal (out_fd then) and after its end
+        self.typed = b""  # input that the task has not taken yet
         self.sender = (0, 0)  # stream of the last frame, the first byte that it has not sent yet
         self.lock_written = describe_lock(opt.lock_fd)
 
@@ -84,7 +84,7 @@ class Task:
         self.log.note("the Python fallback: no compiled supervisor is installed")
         self.started_ms = clock_ms(time.CLOCK_REALTIME)
         error = self.start()
-        os.chdir("/")  # frees the folder that we were started in
+        os.chdir("/")  # frees the folder in which this process was started
         record = Record(self.folder)
         if error:
             self.done, self.status = True, 126 << 8  # as wait4 would give exit code 126
@@ -112,7 +112,7 @@ class Task:
         self.ready("error", text)
 
     def start(self) -> tuple[str, bytes, int] | None:
-        """None, or the step that failed with its errno."""
+        """Starts the task; None, or (step that failed, b"", errno)."""
         what, standard_in = "pipe", 0
         try:
             self.exec_fd, error_write = os.pipe2(os.O_CLOEXEC)
@@ -153,7 +153,7 @@ class Task:
         return None
 
     def execute(self, error_fd: int, standard_in: int, standard_out: int) -> None:
-        """In the child; never returns. The error goes through error_fd as `cwd` or `exec` and its errno."""
+        """Runs in the child; never returns. Writes an error to error_fd as `cwd` or `exec` and its errno."""
         step, number = "exec", 0
         try:
             os.setsid()
@@ -190,7 +190,7 @@ class Task:
     # ---- stop
 
     def signal_all(self, number: int) -> int:
-        """To the task's group and to every other descendant, once each. Returns 0 if there was none."""
+        """Signals the task's group and every other descendant, SIGTERM once each. Returns 0 if none lives."""
         numbers = (number, signal.SIGCONT) if number == signal.SIGTERM else (number,)
         hit = signal_group(self.pid, number)  # False before the child has made its group
         if number == signal.SIGTERM:
@@ -220,7 +220,7 @@ class Task:
         return True
 
     def reap(self) -> bool:
-        """Also children that were adopted. False once none are left, and then no descendant is either."""
+        """Reaps ended children, adopted ones too. False once there is no child, and so no descendant."""
         while True:
             try:
                 info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -230,7 +230,7 @@ class Task:
                 return True
             is_main = info.si_pid == self.pid
             if is_main:
-                self.take_signals()  # a stop that came before the end is seen before the end
+                self.take_signals()  # a stop that came before the end is handled before it
             _, status, usage = os.wait4(info.si_pid, 0)
             self.max_rss_kb = max(self.max_rss_kb, usage.ru_maxrss)
             if is_main:
@@ -247,14 +247,14 @@ class Task:
                 data = os.read(self.out_fd, 32768)
             except BlockingIOError:
                 return
-            except OSError:  # a terminal's way to say that it has ended
+            except OSError:  # so a terminal reports its end
                 data = b""
             self.out_ended = not data
             self.log.output(data)
             total += len(data)
 
     def read_frame(self) -> bool:
-        """The next frame; what its sender sends a second time is left out. False if there is none."""
+        """Handles the next frame without the bytes that its sender repeats. False if there is none."""
         try:
             head = os.read(self.input_fd, FRAME.size)
             if len(head) != FRAME.size:
@@ -269,7 +269,7 @@ class Task:
                 fcntl.ioctl(self.out_fd, termios.TIOCSWINSZ, size)
             return True
         if kind == b"E":
-            data = b"\x04"  # what a terminal takes for the end; it counts as one byte, so that it comes once
+            data = b"\x04"  # a terminal's end of input; it counts as one byte, so that a repeat is left out
         known = max(0, self.sender[1] - at) if stream == self.sender[0] else 0
         if known >= len(data):
             return True
@@ -283,7 +283,7 @@ class Task:
         return True
 
     def copy_input(self) -> None:
-        for _ in range(64):  # and then a look at all else
+        for _ in range(64):  # then all other events get their turn
             if not self.typed and not self.read_frame():
                 return
             target = self.out_fd if self.opt.tty else self.feed_fd
@@ -292,10 +292,10 @@ class Task:
             except BlockingIOError:
                 return
             except OSError:
-                self.typed = b""  # nobody reads any more
+                self.typed = b""  # no process reads it any more
 
     def tick(self) -> int | None:
-        """What time alone brings about. Returns the milliseconds until the next such thing."""
+        """Does what is due by the clock. Returns the ms until the next such action; None if there is none."""
         now, dues = now_ms(), []
         if self.stage == ENDING and now >= self.deadline:
             self.stage = KILLING
@@ -375,7 +375,7 @@ class Task:
 
 
 def find_and_execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
-    """As execvp does: through PATH, and with /bin/sh for a script without a first line. Returns the errno."""
+    """Executes as execvp does: through PATH, with /bin/sh for a script without `#!`. Returns the errno."""
     name, error = argv[0], errno.ENOENT
     folders = [b""] if b"/" in name else environment.get(b"PATH", b"/bin:/usr/bin").split(b":")
     for folder in folders if name else []:
@@ -386,7 +386,7 @@ def find_and_execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
             if e.errno == errno.ENOEXEC:
                 os.execve("/bin/sh", [b"/bin/sh", path, *argv[1:]], environment)
             if e.errno == errno.EACCES:
-                error = errno.EACCES  # says more than that the other folders do not have it
+                error = errno.EACCES  # tells more than that the other folders lack it
             elif e.errno not in (errno.ENOENT, errno.ENOTDIR):
                 return e.errno or errno.EIO
     return error

@@ -1,7 +1,7 @@
-"""When the lines of a log came: the marks of `log-times`, which a supervisor writes beside `log`.
+"""When the lines of a log arrived: reads the marks of `log-times`, which a supervisor writes beside `log`.
 
-What a mark says is believed as far as it makes sense: a torn one, one past the end of the log, and those of
-before the log was cut short change no other line's time.
+A bad mark does not change the time of other lines: one that is torn, one past the end of the log, or one from
+before the log was truncated.
 """
 
 import io
@@ -21,10 +21,10 @@ UNKNOWN = b"- "
 
 
 class Times:
-    """Of one file of a log, which may still grow."""
+    """The times of one file of a log, which may still grow."""
 
     def __init__(self, folder: Folder, log: int) -> None:
-        """`log` is the descriptor of that file; it stays the caller's."""
+        """`log` is the descriptor of that file; the caller keeps it."""
         self._folder = folder
         self._inode = os.fstat(log).st_ino
         self._fds = self._open()  # oldest first; the last one may grow
@@ -38,14 +38,14 @@ class Times:
             os.close(self._fds.pop())
 
     def at(self, offset: int) -> int | None:
-        """When the line that begins at that byte came (ms); None: nobody noted it."""
+        """When the line that begins at that byte arrived (ms); None: not recorded."""
         if not self._offsets or offset >= self._offsets[-1]:
             self._grow()
         found = bisect_right(self._offsets, offset)
         return self._ms[found - 1] if found else None
 
     def since(self, moment: int) -> int | None:
-        """The first byte that came at that time (ms) or later, or one past the end; None: not noted."""
+        """The first byte that arrived at that time (ms) or later, or one past the end; None: not recorded."""
         self._grow()
         if not self._offsets:
             return None
@@ -55,7 +55,7 @@ class Times:
     def _grow(self) -> None:
         if self._fds:
             self._take(self._fds[-1], self._read)
-        else:  # a supervisor makes it just after the log
+        else:  # a supervisor creates it just after the log
             self._fds = self._open()
             for fd in self._fds:
                 self._take(fd)
@@ -78,7 +78,7 @@ class Times:
                 int.from_bytes(data[at : at + 8], "little"),
                 int.from_bytes(data[at + 8 : at + MARK], "little"),
             )
-            while self._offsets and self._offsets[-1] >= offset:  # of bytes that were cut off since
+            while self._offsets and self._offsets[-1] >= offset:  # of bytes that were truncated since
                 self._offsets.pop()
                 self._ms.pop()
             self._offsets.append(offset)
@@ -86,19 +86,19 @@ class Times:
 
 
 class Stamps:
-    """Puts the time before each line that is read of an attempt's log."""
+    """Puts the time before each line that is read from an attempt's log."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._times: dict[int, Times] = {}  # by inode
-        self.midline = False  # the last byte given out was no line end
+        self.midline = False  # the last byte given out was not a line end
 
     def close(self) -> None:
         for times in self._times.values():
             times.close()
 
     def label(self, fd: int, offset: int) -> bytes:
-        """What goes before the line that begins at that byte of the log behind the descriptor."""
+        """The time to put before the line that begins at that byte of the log `fd`."""
         inode = os.fstat(fd).st_ino
         if inode not in self._times:
             self._times[inode] = Times(self._folder, fd)
@@ -116,7 +116,7 @@ class Stamps:
 
 
 def opened(folder: Folder, name: str) -> int | None:
-    """None if nothing is there, or something else than a file of this account."""
+    """A descriptor; None if there is nothing, or not a regular file of this account."""
     try:
         return open_regular(folder / name)
     except (FileNotFoundError, Odd):
@@ -124,7 +124,7 @@ def opened(folder: Folder, name: str) -> int | None:
 
 
 def numbered(folder: Folder, name: str) -> list[str]:
-    """NAME.N to NAME.1, as far as they are there."""
+    """The existing files NAME.N to NAME.1, in this order."""
     found = [path.name for path in folder.path.glob(f"{name}.*") if path.suffix[1:].isdigit()]
     return sorted(found, key=lambda it: -int(it.rpartition(".")[2]))
 
@@ -135,5 +135,5 @@ def names(folder: Folder) -> list[str]:
 
 
 def timed(folder: Folder) -> bool:
-    """True unless there is a log that an older release wrote."""
+    """True unless there is a log without marks, as an older release wrote it."""
     return any((folder / name).exists() for name in names(folder)) or not (folder / "log").exists()

@@ -1,4 +1,4 @@
-"""Reading what a supervisor logs: `log`, and behind it the rotated `log.1` (youngest) to `log.N`."""
+"""Reads what a supervisor logs: `log`, and the rotated files `log.1` (youngest) to `log.N`."""
 
 import logging
 import os
@@ -26,10 +26,10 @@ def read(
     ended: Callable[[], bool],
     timestamps: bool = False,
 ) -> Iterator[bytes]:
-    """Log output from the oldest line kept, or the last `tail` lines; with `timestamps` each behind its time.
+    """Log output from the oldest line kept, or the last `tail` lines; with `timestamps` each after its time.
 
-    `since` (ms) leaves out what came before; of a file without times, as an older release wrote it, only what
-    was not written to since. With `follow`, b'' stands for a wait.
+    `since` (ms) leaves out lines that arrived earlier; a file without times, as an older release wrote it, is
+    left out only if it was not written to since. With `follow`, b'' means that nothing new has arrived.
     """
     yield from _odd(folder)
     last = opened(folder, "log")
@@ -53,7 +53,7 @@ def read(
         else:
             yield from _tail(fds, tail, stamps)
         if follow:
-            followed, last = last, None  # it closes what it is given
+            followed, last = last, None  # _follow closes it
             yield from _follow(folder, followed, ended, stamps)
     finally:
         if stamps is not None:
@@ -73,7 +73,7 @@ def _follow(
                 fd = opened(folder, "log")
             came = False
             if fd is not None and os.fstat(fd).st_size < os.lseek(fd, 0, os.SEEK_CUR):
-                os.lseek(fd, 0, os.SEEK_SET)  # a log of which nothing older is kept starts again
+                os.lseek(fd, 0, os.SEEK_SET)  # without rotated files a full log is truncated
             while fd is not None:
                 for chunk in _rest(fd, stamps):
                     came = True
@@ -95,7 +95,7 @@ def _follow(
 
 
 def _after(folder: Folder, fd: int) -> int | None:
-    """The file that follows the one behind `fd`: None if that is still the last one."""
+    """The file that follows the one behind `fd`; None if that is the last one."""
     inode = os.fstat(fd).st_ino
     newer = opened(folder, "log")
     number = 1
@@ -113,7 +113,7 @@ def _after(folder: Folder, fd: int) -> int | None:
 
 
 def _odd(folder: Folder) -> Iterator[bytes]:
-    """A line for the reader if something stands in the place of the log."""
+    """An error line for the reader if the log is not a regular file of this account."""
     try:
         os.close(open_regular(folder / "log"))
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def _odd(folder: Folder) -> Iterator[bytes]:
 
 
 def _go_to(folder: Folder, fd: int, moment: int) -> None:
-    """To the first line that came at that time (ms) or later, if the times of this log are known."""
+    """Seek to the first line that arrived at that time (ms) or later, if the times of this log are known."""
     times = Times(folder, fd)
     start = times.since(moment)
     times.close()
@@ -133,12 +133,12 @@ def _go_to(folder: Folder, fd: int, moment: int) -> None:
     with open(fd, "rb", closefd=False) as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(min(start, end) - 1)
-        file.readline()  # up to the line's end, where what came then begins in the middle of one
+        file.readline()  # to the end of the line, if that byte is in the middle of one
         os.lseek(fd, file.tell(), os.SEEK_SET)
 
 
 def _near_the_end(fd: int) -> int:
-    """The descriptor, at most MOST bytes from its end: a supervisor begins a new file long before that."""
+    """`fd`, moved to at most MOST bytes before its end: a supervisor begins a new file long before that."""
     if (start := os.fstat(fd).st_size - MOST) > os.lseek(fd, 0, os.SEEK_CUR):
         os.lseek(fd, start, os.SEEK_SET)
     return fd
@@ -152,7 +152,7 @@ def _rest(fd: int, stamps: Stamps | None) -> Iterator[bytes]:
 
 def _tail(fds: list[int], lines: int, stamps: Stamps | None) -> Iterator[bytes]:
     """The last `lines` lines of all files together; a last line without its end counts as one."""
-    kept: deque[tuple[bytes, int, int]] = deque(maxlen=max(lines, 0))  # and which file and byte it begins at
+    kept: deque[tuple[bytes, int, int]] = deque(maxlen=max(lines, 0))  # with its file and first byte
     for fd in fds:
         at = os.lseek(_near_the_end(fd), 0, os.SEEK_CUR)
         with open(fd, "rb", closefd=False) as file:
@@ -167,7 +167,7 @@ def _tail(fds: list[int], lines: int, stamps: Stamps | None) -> Iterator[bytes]:
 
 
 def last_said(folder: Folder, begin: str) -> str:
-    """What follows `begin` in the last line that starts so, of the last 64 KiB of the log; or ''."""
+    """What follows `begin` in the last line that starts with it, in the log's last 64 KiB; '' if none."""
     try:
         with open(open_regular(folder / "log"), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))

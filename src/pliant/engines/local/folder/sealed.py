@@ -1,7 +1,7 @@
 """Values of environment variables on disk, in a folder per workload that only the server's account can read.
 
-`env` holds what the submission brought along, `<task>.<attempt>` the whole environment of that attempt, which
-commands run inside it get as well. No other file of the state folder has any of these values.
+`env` holds the variables of the submission, `<task>.<attempt>` the whole environment of that attempt, which
+commands run inside it get as well. No other file of the state folder contains these values.
 """
 
 import shutil
@@ -21,13 +21,13 @@ class EnvironmentLost(Exception):
 
 
 class SealedFolder:
-    """Of one server. Files appear in it by rename."""
+    """The folder of one server. Files appear in it by rename."""
 
     def __init__(self, state: Path) -> None:
         self.path = state / "sealed"
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        """On disk when it returns; with nothing, what was there is gone. Raises OSError."""
+        """Write the values durably; without any, remove the workload's folder. Raises OSError."""
         if not sealed:
             self.forget(workload)
             return
@@ -47,7 +47,7 @@ class SealedFolder:
         return (self.path / workload / "env").is_file()
 
     def variables(self, workload: str, group: str) -> Variables:
-        """What the launch of that task group brought along. Raises EnvironmentLost."""
+        """The variables of the launch of that task group. Raises EnvironmentLost."""
         document = read_json(self.path / workload / "env")
         if document is None:
             raise EnvironmentLost(
@@ -63,18 +63,18 @@ class SealedFolder:
         )
 
     def keep(self, attempt: AttemptId, env: Mapping[str, str]) -> None:
-        """The whole environment of an attempt, in the place of those of the task's earlier ones. OSError."""
+        """Keep an attempt's environment and remove those of the task's earlier attempts. Raises OSError."""
         folder = self._folder(attempt.workload)
         for earlier in folder.glob(f"{attempt.task}.*"):
             earlier.unlink(missing_ok=True)
         write_json(folder / f"{attempt.task}.{attempt.number}", env)
 
     def of_attempt(self, attempt: AttemptId) -> dict[str, str] | None:
-        """What `keep` got."""
+        """The environment that `keep` wrote; None if there is none."""
         return read_json(self.path / attempt.workload / f"{attempt.task}.{attempt.number}")
 
     def _folder(self, workload: str) -> Path:
-        """Made if need be."""
+        """The workload's folder, created if missing."""
         for folder in (self.path, self.path / workload):
             folder.mkdir(mode=0o700, exist_ok=True)
         return self.path / workload
@@ -84,7 +84,7 @@ class SealedFolder:
             shutil.rmtree(self.path / workload)
 
     def retain(self, workloads: Container[str]) -> None:
-        """Remove what belongs to others: their submission was never recorded, or they are gone."""
+        """Remove the folders of other workloads: their submission was never recorded, or they are deleted."""
         for folder in self.path.iterdir() if self.path.exists() else ():
             if folder.name not in workloads:
                 shutil.rmtree(folder, ignore_errors=True)

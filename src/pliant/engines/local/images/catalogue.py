@@ -1,4 +1,4 @@
-"""What an image means where there is no container engine: the program that runs on this machine."""
+"""Maps an image to the program that runs for it on this machine, where there is no container engine."""
 
 import shutil
 import sys
@@ -20,7 +20,7 @@ _SYSTEMS = (
 )  # fmt: skip
 
 _SHELL = ("bash",)
-"""What a system's image runs without a command; sh, where there is no bash: looked for when it is needed."""
+"""What a system's image runs without a command; sh if there is no bash, which is checked at each use."""
 
 _NOTEBOOKS = (
     "jupyter/minimal-notebook",
@@ -44,7 +44,7 @@ class Entry:
     workdir: str = ""  # empty: where the workload was submitted
     known: bool = True
     own: bool = False  # one of Pliant's programs: it runs in the job folder, with the server's environment
-    default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options go to it
+    default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options are added
 
 
 class Catalogue:
@@ -139,7 +139,7 @@ def _own(module: str, *env: tuple[str, str]) -> Entry:
 
 
 def _relative(package: str) -> Entry:
-    """Its scripts find what lies in the package's folder, such as `runai`."""
+    """Its scripts can import what is in the package's folder, such as `runai`."""
     return _own(f"{__package__}.{package}", ("PYTHONPATH", str(Path(__file__).with_name(package))))
 
 

@@ -1,1 +1,1 @@
-"""How the processes of attempts come to be: environment, confinement, supervisor, and as whom."""
+"""Starts the processes of attempts: their environment, confinement, supervisor and account."""

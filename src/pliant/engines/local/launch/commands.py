@@ -1,4 +1,4 @@
-"""Whether a task's command is a program that can be started, looked up as the task itself would."""
+"""Checks that a task's command is a program that can be started, by the same lookup as the task's own."""
 
 import difflib
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 from pliant.control.errors import BadRequest, NoCommand, NotExecutable
 
 RECENT = 0.2
-"""Seconds for which a command that was found is not looked for again: each look at a file gives up Python's
-lock, and a hundred submissions of one command look a thousand times. What is missing is always looked for."""
+"""Seconds for which a found command is not looked up again: each look at a file releases Python's lock, and
+100 submissions of one command cause 1,000 looks. A missing command is always looked up."""
 
 MOST = 1000
-"""Commands that are remembered so."""
+"""Most found commands that are remembered."""
 
 
 class Commands:
-    """Finds commands. For any thread."""
+    """Finds commands. Safe to call from any thread."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, str], float] = {}  # (word, PATH, folder): when, monotonic
@@ -43,7 +43,7 @@ def _problem(word: str, path: str, cwd: str) -> BadRequest | None:
         return _file_problem(word, Path(cwd, word))
     folders = [os.path.join(cwd, part) for part in path.split(os.pathsep)]
     found = ""
-    for path in (os.path.join(folder, word) for folder in folders):  # of each submission: Path costs more
+    for path in (os.path.join(folder, word) for folder in folders):  # for each submission; Path costs more
         if os.path.isfile(path):
             if os.access(path, os.X_OK):
                 return None
@@ -73,4 +73,4 @@ def _programs(folders: list[str]) -> Iterator[str]:
         try:
             yield from os.listdir(folder)
         except OSError:
-            continue  # a part of PATH that is not there is passed over, as by a shell
+            continue  # a missing folder in PATH is skipped, as in a shell

@@ -1,4 +1,4 @@
-"""Whether a task can be given a view of the files in which what the node wrote for it is read-only."""
+"""Checks whether a task can get a view of the file system in which the node's files for it are read-only."""
 
 import subprocess
 import tempfile
@@ -8,9 +8,9 @@ SECONDS = 10
 
 
 def writable(program: Sequence[str]) -> str:
-    """Why a task here could change what the node wrote, for people; empty: it can be kept from that.
+    """Why a task here could change what the node wrote for it, for people; empty if it cannot.
 
-    `program` is the supervisor; only the native one can do it, and only where namespaces may be made.
+    `program` is the supervisor; only the native one prevents it, and only where namespaces may be created.
     """
     if len(program) != 1:
         return "the native supervisor was not built, so that its limits lie in a file that it could change"
@@ -29,5 +29,5 @@ def writable(program: Sequence[str]) -> str:
 
 
 def inside(program: Sequence[str], read_only: str | None, argv: Sequence[str]) -> list[str]:
-    """How a command is run with the view of a task whose folder `read_only` is."""
+    """The command line that runs `argv` in the view of a task whose read-only folder is `read_only`."""
     return [*program, "--confine", read_only, "--", *argv] if read_only else list(argv)

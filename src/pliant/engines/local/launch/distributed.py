@@ -1,4 +1,4 @@
-"""What the tasks of a distributed workload find in their environment and folder on this machine."""
+"""The environment and files by which the tasks of a distributed workload find one another on this machine."""
 
 import shlex
 import sys
@@ -14,7 +14,7 @@ from pliant.model.workload import Workload
 def variables(
     workload: Workload, task: str, present: Sequence[str], port: int, folder: Path
 ) -> dict[str, str]:
-    """As in `meeting`; `folder`: the attempt's own."""
+    """As `meeting.variables`; `folder`: the attempt's folder."""
     found = meeting.variables(workload, task, present, port, lambda _task: HOST)
     if workload.framework == "MPI" and member(workload, task).group.name != WORKER:
         hosts, hydra = str(folder / "hostfile"), str(folder / "hostfile.hydra")
@@ -23,7 +23,7 @@ def variables(
 
 
 def files(workload: Workload, task: str, present: Sequence[str], folder: Path) -> dict[str, tuple[str, int]]:
-    """What the launcher finds in its folder: (text, mode) by name; nothing for anybody else."""
+    """The files in the folder of an MPI launcher: (text, mode) by name; {} for any other task."""
     if workload.framework != "MPI" or member(workload, task).group.name == WORKER:
         return {}
     hosts = meeting.hostfiles(workload, present, lambda name: f"{workload.name}-{name}")

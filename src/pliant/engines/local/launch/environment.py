@@ -1,4 +1,4 @@
-"""From a start order to what is executed: argv, working directory and environment of a task."""
+"""Turns a start order into what is executed: argv, working directory and environment of a task."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ from pliant.model.order import Start
 from pliant.model.quantity import GPU, format_gpus
 from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder, Workload
 
-# What a job gets of the server's environment: it must not depend on the terminal that started the server.
+# The server's variables that a job gets: they must not depend on the terminal that started the server.
 _INHERITED = {
     "ALL_PROXY", "CUDA_HOME", "CUDA_PATH", "CURL_CA_BUNDLE", "FTP_PROXY", "HOME", "HTTPS_PROXY", "HTTP_PROXY",
     "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "NO_PROXY", "PATH", "PYTHONPATH", "REQUESTS_CA_BUNDLE",
@@ -31,10 +31,10 @@ SESSION = frozenset(
     {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "MAIL", "PWD", "OLDPWD", "TMPDIR", "XDG_RUNTIME_DIR"}
     | {"DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"}
 )
-"""What a session of an account has of its own: another terminal's values would lead a task elsewhere."""
+"""Variables of a session of one account: a task of another account does not get the submitter's values."""
 
 ORDER_VERSION = 2
-"""Of order.json. Version 1 had the whole environment in it; version 2 has the names."""
+"""Of order.json. Version 1 holds the whole environment; version 2 only the names of the variables."""
 
 _PODS = uuid.UUID("b2c1f0a4-53a7-5a57-9d53-1b0f6d2e7c44")  # any constant: makes our version-5 UUIDs ours
 
@@ -55,7 +55,7 @@ class Site:
     inherited: Mapping[str, str]  # the server's environment as far as jobs see it
     url: str
     reporter_url: str  # of a gateway for the first-generation reporter library; empty: none
-    authority: str = ""  # file of the certificates by which the server at `url` is known; empty: no TLS
+    authority: str = ""  # file of certificates that verify the server at `url`; empty: no TLS
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -70,13 +70,13 @@ class NoFolder(Exception):
 
 
 def working_dir(launch: Launch, entry: Entry, job_folder: Path) -> str:
-    """Where a task starts: what was asked for, the image's, where it was submitted, else the job folder."""
+    """Where a task starts: in the requested folder, the image's, the submitter's, else the job folder."""
     said = launch.working_dir or entry.workdir or (launch.seen.path if launch.seen else JOB_FOLDER)
     return str(job_folder) if said == JOB_FOLDER else said
 
 
 def check_folder(launch: Launch, cwd: str) -> None:
-    """Raise NoFolder unless a task can start there, and it is the folder that the submitter saw."""
+    """Raise NoFolder unless a task can start there and it is still the folder that the submitter saw."""
     try:
         found = os.stat(cwd)
     except FileNotFoundError:
@@ -118,12 +118,12 @@ def environment(
     front: Mapping[str, str] = MappingProxyType({}),
     account: bool = False,
 ) -> dict[str, str]:
-    """The whole environment of a task: of two values for a name the later one counts.
+    """The whole environment of a task; of two values for a name the later one counts.
 
-    `described` tells the task who and where it is; `ours` is what nobody may replace; `front` goes before
-    what else the variable holds. A program of Pliant's own does not get the submitter's environment.
-    `account`: it runs as another account, whose session says what is in SESSION; a virtual environment that
-    was active at the submission is active in it.
+    `described`: the task's identity and node; `ours`: values that a submission cannot replace; `front`: what
+    is put before the value of a variable. Pliant's own programs do not get the submitter's environment.
+    `account`: it runs as another account, whose values of SESSION it keeps; a virtual environment that was
+    active at the submission is active in it.
     """
     env: dict[str, str] = {}
     if entry.own or account or not variables.whole:
@@ -138,7 +138,7 @@ def environment(
     env |= ours
     for name, value in front.items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    # Pliant's own Python is found last of all.
+    # Pliant's own Python comes last in PATH.
     env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, str(Path(sys.executable).parent)))
     env.setdefault("PYTHONUNBUFFERED", "1")  # a line that a job prints is in its log at once
     if site.reporter_url:
@@ -163,16 +163,16 @@ def document(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """(order.json, the environment): all that a start needs. Raises CatalogueError, NoFolder, ValueError.
 
-    `token`: it has a token file. `present`: names of the workload's tasks that have places, for a distributed
-    one; `port`: the first of the ports that these agreed on, 0 if they need none. `handed`: how it is held to
-    its shares of GPUs. `places` are its folders; `home`: variables of the user as whom it runs, none
-    for this server's account.
+    `token`: it has a token file. `present`: names of the workload's placed tasks, for a distributed one;
+    `port`: the first of the ports that these agreed on, 0 if they need none. `handed`: how its shares of GPUs
+    are enforced. `places`: its folders. `home`: variables of the user it runs as, none for this server's
+    account.
     """
     launch = order.workload.launch_of(order.attempt.task)
     entry, words = catalogue.resolve(launch)
     argv = prepared(words, launch.volumes, places.job)
     cwd = working_dir(launch, entry, places.job)
-    if not home:  # else only the user may be able to see it, and the task goes there as the user
+    if not home:  # else only the user may be able to see it, and the task enters it as the user
         check_folder(launch, cwd)
     group, _, index = order.attempt.task.rpartition("-")
     meeting: dict[str, str] = {}
@@ -217,7 +217,7 @@ def document(
 
 
 def _described(order: Start, project: str) -> dict[str, str]:
-    """Who and where the task is, under the names that Run:ai's containers know."""
+    """The task's identity, node and GPUs, under the variable names of Run:ai's containers."""
     uuids = ",".join(order.placement.uuids)
     gpus = order.placement.gpu
     return {
@@ -236,7 +236,7 @@ def _described(order: Start, project: str) -> dict[str, str]:
 
 
 def _array(workload: Workload) -> dict[str, str]:
-    """Which element of which array it is."""
+    """The array and the element that it is; {} if it is in none."""
     element = workload.element
     if element is None:
         return {}
@@ -250,7 +250,7 @@ def _array(workload: Workload) -> dict[str, str]:
 
 
 def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, str]:
-    """By the first two the processes of an attempt are found: nobody may set them otherwise."""
+    """Variables that a submission cannot replace; the first two identify the processes of an attempt."""
     job_folder = str(places.job)
     env = {
         "PLIANT_ATTEMPT": str(order.attempt),
@@ -268,5 +268,5 @@ def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, st
 
 
 def _kept(home: Mapping[str, str]) -> dict[str, str]:
-    """Of the variables of its account those that are Pliant's own."""
+    """The variables of its account that are Pliant's own."""
     return {name: value for name, value in home.items() if name.startswith("PLIANT_")}

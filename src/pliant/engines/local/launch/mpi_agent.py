@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
         env, cwd = order_of(Path(folder), Path(sealed), host.removeprefix(f"{name}-"))
     except (LookupError, OSError, ValueError) as error:
         print(f"mpi_agent: {host}: {error}", file=sys.stderr)
-        return 255  # as ssh says that there is no connection
+        return 255  # as ssh does without a connection
     os.chdir(cwd)
     os.execve("/bin/sh", ["sh", "-c", " ".join(command)], env)
 

@@ -1,4 +1,4 @@
-"""Where the tasks of one workload meet: ports of this machine, agreed on before the first of them starts."""
+"""Chooses the ports of this machine on which the tasks of a workload meet, before the first task starts."""
 
 import hashlib
 import socket
@@ -10,7 +10,7 @@ from pliant.model.workload import AttemptId
 
 HOST = "127.0.0.1"
 FIRST, LAST = 20_000, 32_000
-"""Below the ports that systems give to outgoing connections, so that none of those takes one away."""
+"""Below the ports that systems give to outgoing connections, so that none of those takes one."""
 
 
 class NoPort(Exception):
@@ -23,12 +23,12 @@ class Rendezvous:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        self._told: dict[str, set[AttemptId]] = {}  # by workload: who was told its ports and may not live yet
+        self._told: dict[str, set[AttemptId]] = {}  # by workload: attempts with its ports that have not ended
 
     def ports(self, attempt: AttemptId, count: int, lives: Callable[[], bool]) -> int:
-        """The first of `count` ports, the same as long as something of the workload lives. Raises NoPort.
+        """The first of `count` ports, the same while an attempt of the workload lives. Raises NoPort.
 
-        Once nothing does they are kept if they are still free, and replaced if somebody took one.
+        When none lives, the ports are kept if they are still free, and replaced if one was taken.
         """
         workload = attempt.workload
         path = self._layout.attempts / workload / "ports.json"
@@ -70,7 +70,7 @@ class Rendezvous:
 
 
 def free(port: int) -> bool:
-    """True if a server could listen there."""
+    """True if a server could listen on that port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

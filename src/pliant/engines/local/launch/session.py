@@ -17,7 +17,7 @@ from typing import Protocol
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes as shells have them
 
 # A process gets its controlling terminal between setsid and exec. A server with threads has no hook there:
-# this small program stands in between.
+# this small program does it.
 _ON_TERMINAL = """\
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -30,7 +30,7 @@ except OSError as error:
 
 
 class Child(Protocol):
-    """A running command that is no child of ours. Its exit code is negative for a signal."""
+    """A running command that is not a child of this process. Its exit code is negative for a signal."""
 
     pid: int
     pidfd: int
@@ -41,7 +41,7 @@ class Child(Protocol):
 
 
 Begun = Callable[[Sequence[str], int, int, bool], Child]
-"""Starts (argv, standard input, output, whether that is its terminal); the descriptors stay the caller's."""
+"""Starts (argv, standard input, output, whether that is its terminal); the caller keeps the descriptors."""
 
 
 class LocalSession:
@@ -59,14 +59,14 @@ class LocalSession:
         columns: int,
         begin: Begun | None = None,
     ) -> None:
-        """`begin` starts it where it is no child of ours. Raises ValueError, with a sentence for people, if
-        there is no command or the folder is gone."""
+        """`begin` starts it, if it is not to be a child of this process. Raises ValueError, with a text for
+        people, if there is no command or the folder is gone."""
         if not argv:
             raise ValueError("exec needs a command")
         self._tty = tty
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._silent = False  # the output's end was read; the command itself may live on
-        self._ended = False  # that was said to the reader, or the session was killed
+        self._ended = False  # the reader was told the end, or the session was killed
         self._refused = b""  # what is read instead of output if the command could not start
         self._code: int | None = None
         self._process: subprocess.Popen[bytes] | Child | None = None
@@ -137,7 +137,7 @@ class LocalSession:
         return os.dup(self._fds[-1])
 
     def read(self, timeout: float) -> bytes | None:
-        """Once it has given b'' the exit code is there."""
+        """Once it has returned b'', the exit code is known."""
         with self._reading:
             if self._refused:
                 text, self._refused = self._refused, b""
@@ -155,7 +155,7 @@ class LocalSession:
                 return data
             self._silent |= data == b""
             if over or (self._silent and self.exit_code() is not None):
-                # What the command left in the background may keep the stream open: we do not wait for that.
+                # Processes that the command left in the background may keep the stream open: do not wait.
                 self._close()
                 return b""
             return None
@@ -166,7 +166,7 @@ class LocalSession:
         except BlockingIOError:
             return None
         except OSError as error:
-            if error.errno != errno.EIO:  # a terminal's way to say that nobody has it open any more
+            if error.errno != errno.EIO:  # so a terminal reports that no process has it open
                 raise
             return b""
 

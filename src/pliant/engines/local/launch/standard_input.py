@@ -1,4 +1,4 @@
-"""What is typed into a running task: frames into the FIFO of its supervisor (docs/reference/attempt.md)."""
+"""Sends input to a running task: frames into the FIFO of its supervisor (docs/reference/attempt.md)."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ class TaskInput:
     """See control.ports.Input."""
 
     def __init__(self, folder: Path) -> None:
-        """Of an attempt."""
+        """`folder`: the attempt's."""
         self._folder = folder
 
     def send(self, data: bytes, *, stream: int, at: int, end: bool) -> int:
@@ -30,7 +30,7 @@ class TaskInput:
                 os.write(fifo, FRAME.pack(b"E", 0, stream, at + taken))
                 taken += 1
         except BlockingIOError:
-            return taken  # it is full: the task reads more slowly than that
+            return taken  # the FIFO is full: the task reads more slowly
         finally:
             os.close(fifo)
         return taken
@@ -64,7 +64,7 @@ def task_input(folder: Folder) -> TaskInput:
 
 
 def reading_end(folder: Path, *, fifo: bool) -> int:
-    """What a task of another account reads: nothing, or a FIFO whose other end its supervisor opens."""
+    """Standard input of another account's task: /dev/null, or a FIFO whose other end its supervisor opens."""
     if not fifo:
         return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     with suppress(FileExistsError):

@@ -1,8 +1,8 @@
-"""Data of a task on this machine: its own files as they are, links to them, clones of repositories.
+"""Data of a task on this machine: the machine's files as they are, links to them, clones of repositories.
 
-A task sees the files of the machine, so a folder cannot appear under another path than its own, but as a link
-below the folder of the job. What prepares it is a shell that becomes the task: it has the account, the limits
-and the log of the task, and what fails there is the task's failure.
+A task sees the files of the machine, so a folder can appear under another path only as a link below the job
+folder. A shell prepares the data and then becomes the task: it has the account, the limits and the log of the
+task, and its failure is the task's failure.
 """
 
 import os
@@ -35,7 +35,7 @@ _LINKED = "mkdir -p {above} && ln -sfnT {source} {target} || {{ {failed}; }}\n"
 
 
 def refusal(volumes: Iterable[Volume], here: bool, mounts: Path = MOUNTS) -> BadRequest | None:
-    """Why a task could never have these here; None: it can. `here`: tasks have this process's account."""
+    """Why a task can never have these volumes here; None: it can. `here`: tasks run as this account."""
     for volume in volumes:
         field = f"spec.storage.{volume.kind}"
         source = volume.source
@@ -80,7 +80,7 @@ def notice(volumes: Iterable[Volume]) -> str | None:
 
 
 def prepared(argv: Sequence[str], volumes: Sequence[Volume], job: Path, mounts: Path = MOUNTS) -> list[str]:
-    """The command, behind what brings the data to their place."""
+    """The command line that prepares the volumes and then becomes `argv`."""
     if not volumes:
         return [*argv]
     script = "".join(_script(place, volume, job, mounts) for place, volume in enumerate(volumes))
@@ -124,7 +124,7 @@ def _failed(words: str) -> str:
 
 
 def _mounted(volume: Volume, mounts: Path) -> str | None:
-    """Where that folder of the NFS server, or one above it, is mounted."""
+    """The local path of that folder of the NFS server, by the deepest mount that has it; None if none has."""
     wanted = os.path.normpath(volume.source)
     best: tuple[int, str] | None = None
     for line in mounts.read_text("utf-8", "surrogateescape").splitlines():

@@ -1,4 +1,4 @@
-"""Orders to the warden, the part that has root on a shared box; the contract is docs/reference/warden.md."""
+"""Sends orders to the warden, which is root on a shared machine; the contract is docs/reference/warden.md."""
 
 import array
 import errno
@@ -32,7 +32,7 @@ class Verb(IntEnum):
 
 
 class Refused(OSError):
-    """The warden's word: errno and a sentence."""
+    """The warden refused the order: errno and a sentence."""
 
 
 class Away(OSError):
@@ -41,7 +41,7 @@ class Away(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The account that an attempt runs as. A uid with another name than this one inherits nothing."""
+    """The account that an attempt runs as. An account with the same uid and another name is not the owner."""
 
     uid: int
     name: str
@@ -49,17 +49,17 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What a job is held to; 0: no limit, of processes the warden's default."""
+    """The limits of a job; 0: no limit, for processes the warden's default."""
 
     memory: int = 0  # bytes
-    cpu: int = 0  # millicores: its weight beside others
+    cpu: int = 0  # millicores: its weight against other jobs
     processes: int = 0
     devices: tuple[tuple[int, int], ...] = ()  # (major, minor) of the cards that it may open
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the kernel says about a job's control group."""
+    """What the kernel reports about a job's control group."""
 
     uid: int
     attempt: AttemptId
@@ -67,8 +67,8 @@ class Group:
     oom: int  # processes killed for want of memory
     peak: int  # bytes
     limit: int  # bytes; 0: none
-    unforked: int  # how often it was refused a process more
-    processes: int  # that it may have
+    unforked: int  # how often another process was refused
+    processes: int  # limit on their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Met:
 
 @dataclass(slots=True)
 class Answer:
-    """`connection` stays open where more is to come."""
+    """`connection` is open if a second answer follows."""
 
     pid: int
     status: int
@@ -104,13 +104,13 @@ class Answer:
 
 
 def _size(amount: int) -> str:
-    """With a decimal: the use of a job that was killed is just below its limit."""
+    """With one decimal: the use of a killed job is just below its limit."""
     power, unit = (30, "GiB") if amount >= 2**30 else (20, "MiB")
     return f"{amount / 2**power:.1f} {unit}"
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """A descriptor with a command and its environment: no argument and no message has the values."""
+    """A descriptor with a command and its environment, so that no argument or message has the values."""
     words = [*map(os.fsencode, argv), *(os.fsencode(f"{name}={value}") for name, value in env.items())]
     if any(b"\0" in word for word in words):
         raise ValueError("a word of the command or a variable has a null byte")
@@ -183,7 +183,7 @@ class Warden:
         return answer
 
     def epoch(self) -> int:
-        """The highest that it has seen: who gives orders needs at least that."""
+        """The highest epoch that the warden has seen; orders need at least that one."""
         fd = os.memfd_create("list", os.MFD_CLOEXEC)
         try:
             return self.ask(Verb.LIST, 0, fds=(fd,)).limit
@@ -201,7 +201,7 @@ class Warden:
         self.ask(Verb.DISCARD, epoch, attempt=AttemptId(workload, "", 0), owner=owner)
 
     def list(self, epoch: int) -> list[Group]:
-        """Every group of a job. Looking needs no epoch that leads."""
+        """The control groups of all jobs. Listing accepts any epoch."""
         fd = os.memfd_create("list", os.MFD_CLOEXEC)
         with open(fd, "r+", encoding="utf-8") as file:
             self.ask(Verb.LIST, epoch, fds=(fd,))
@@ -216,7 +216,7 @@ class Warden:
 
 
 def receive(link: socket.socket) -> Answer:
-    """One answer; its descriptors are the caller's."""
+    """One answer; the caller owns its descriptors."""
     data, fds = _receive(link)
     if len(data) != ANSWER.size:
         for fd in fds:
@@ -249,7 +249,7 @@ def _room(text: str, room: int) -> bytes:
 
 
 def close(answer: Answer) -> None:
-    """Let go of what came with it."""
+    """Close the descriptors that came with it."""
     for fd in answer.fds:
         with suppress(OSError):
             os.close(fd)

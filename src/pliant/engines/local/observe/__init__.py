@@ -1,1 +1,1 @@
-"""What lives on this machine, what it uses, and what the kernel has ended."""
+"""Observes this machine: live attempts, what they use, and the kernel's out-of-memory kills."""

@@ -10,8 +10,8 @@ COUNT_SECONDS = 5.0  # between two looks at the kernel's count
 class Kills:
     """The kernel's count of such kills: of this server's control group if it has one, else of the machine.
 
-    It says how many were killed, not who: so only what was counted within the last two looks, about
-    10 seconds, explains an end. Safe to call from any thread; a kill explains one end at most.
+    The kernel counts kills and names no process: so only a kill counted within the last two looks, about
+    10 seconds, explains an end, and at most one. Safe to call from any thread.
     """
 
     def __init__(self, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
@@ -20,12 +20,12 @@ class Kills:
         self._before = self._known = self._count()  # at the last look but one, and at the last
 
     def look(self) -> None:
-        """To be called every `COUNT_SECONDS`: what was counted before the last look explains nothing more."""
+        """Call it every `COUNT_SECONDS`: kills that the previous look counted explain no end any more."""
         with self._lock:
             self._before, self._known = self._known, self._count()
 
     def fresh(self, code: int | None, signal: int | None) -> bool:
-        """True if what ended just now, in this way, may have been killed for want of memory."""
+        """True if a process that ended just now with this code or signal may be an out-of-memory kill."""
         if signal != KILL and code != 128 + KILL:
             return False
         with self._lock:
@@ -47,7 +47,7 @@ class Kills:
 
 
 def _own(proc: Path, cgroup: Path) -> list[Path]:
-    """The event files of the control groups that this process is in, of the second version and the first."""
+    """The memory event files of this process's control groups, of version 2 and version 1."""
     try:
         lines = (proc / "self" / "cgroup").read_text("utf-8").splitlines()
     except OSError:

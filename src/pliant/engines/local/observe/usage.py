@@ -1,4 +1,4 @@
-"""What tasks use of the machine's processors and memory: their processes, by /proc, from two looks."""
+"""Measures the CPU and main memory that tasks use, from two looks at their processes in /proc."""
 
 import os
 import threading
@@ -12,9 +12,9 @@ from pliant.engines.local.folder.layout import Layout
 from pliant.engines.local.observe.processes import started
 from pliant.model.workload import AttemptId
 
-FRESH = 1.0  # seconds for which an answer is given again
-STALE = 30.0  # a look older than that says nothing about now
-PAUSE = 0.25  # between two looks where there is none to compare with
+FRESH = 1.0  # seconds for which an answer is reused
+STALE = 30.0  # seconds after which a look is too old to compare with
+PAUSE = 0.25  # seconds between two looks if there is no earlier one to compare with
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class Process:
     """One line of /proc/<pid>/stat."""
 
     parent: int
-    ticks: int  # of a processor, its own and of children that it has waited for
+    ticks: int  # CPU time, its own and of children that it has waited for
     pages: int  # resident
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """At one moment of the monotonic clock."""
+    """What was seen at one time of the monotonic clock."""
 
-    at: float
-    used: Mapping[AttemptId, tuple[int, int]]  # ticks of a processor since the start, bytes now
+    at: float  # seconds
+    used: Mapping[AttemptId, tuple[int, int]]  # CPU ticks since the start, bytes now
 
 
 class Usage:
@@ -53,7 +53,7 @@ class Usage:
         self._told: dict[AttemptId, TaskLoad] = {}
 
     def loads(self) -> Mapping[AttemptId, TaskLoad]:
-        """Of the tasks that live: processors between two looks, at least PAUSE apart, and memory now."""
+        """The loads of live tasks: CPU between two looks, at least PAUSE apart, and memory now."""
         with self._lock:
             now = self._clock()
             if self._last is not None and now - self._last.at < FRESH:
@@ -103,7 +103,7 @@ class Usage:
 
 
 def _between(before: Look, now: Look) -> Iterable[tuple[AttemptId, TaskLoad]]:
-    """A task that was not there before has its memory only."""
+    """The loads by two looks; a task that is missing in the first has no CPU load."""
     tick, seconds = os.sysconf("SC_CLK_TCK"), now.at - before.at
     for attempt, (ticks, memory) in now.used.items():
         then = before.used.get(attempt)

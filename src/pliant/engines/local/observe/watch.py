@@ -1,4 +1,4 @@
-"""One thread that waits for descriptors and deadlines, so that nothing else has to."""
+"""One thread waits for all descriptors and deadlines; worker threads run calls in order."""
 
 import heapq
 import itertools
@@ -15,7 +15,7 @@ Call = Callable[[], None]
 
 
 class Closed(Exception):
-    """The engine was closed while something was waited for; the next one starts over from what is on disk."""
+    """The engine was closed during a wait; the next one continues from the state on disk."""
 
 
 class Watcher:
@@ -34,7 +34,7 @@ class Watcher:
         self._thread.start()
 
     def add(self, fd: int, call: Call) -> None:
-        """Call once when `fd` becomes readable; the caller goes on owning it."""
+        """Call once when `fd` becomes readable; the caller keeps owning it."""
         with self._lock:
             self._calls[fd] = call
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -46,7 +46,7 @@ class Watcher:
         self._wake()
 
     def close(self) -> None:
-        """Stop; descriptors that are still watched stay open, calls that are due never come."""
+        """Stop; watched descriptors stay open, and pending calls are dropped."""
         self._closed.set()
         self._wake()
         if threading.current_thread() is not self._thread:
@@ -84,7 +84,7 @@ class Watcher:
 
 
 class Strands:
-    """Runs calls on worker threads, those of one key one after the other in the order they came."""
+    """Runs calls on worker threads; those of one key run one at a time, in the order of `submit`."""
 
     def __init__(self, workers: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -105,7 +105,7 @@ class Strands:
             self._pool.submit(self._drain, key)
 
     def close(self) -> None:
-        """Wait for the calls that run; those that wait are dropped."""
+        """Wait for running calls; waiting ones are dropped."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What training jobs report of themselves."""
+"""Progress that training jobs report."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Names that people give to priorities."""
+"""Priority classes: named priorities."""
 
 import sqlalchemy as sa
 from alembic import op

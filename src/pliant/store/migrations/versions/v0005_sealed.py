@@ -1,4 +1,4 @@
-"""Values of environment variables leave the rows: the server seals them at its next start (UNSEALED)."""
+"""Removes values of environment variables from rows; the server seals them at its next start (UNSEALED)."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ settings = sa.table("settings", sa.column("key"), sa.column("value"))
 
 def upgrade() -> None:
     connection = op.get_bind()
-    if connection.dialect.name == "sqlite":  # for this connection: what is removed is overwritten on disk
+    if connection.dialect.name == "sqlite":  # for this connection: removed data is overwritten on disk
         connection.execute(sa.text("PRAGMA secure_delete = ON"))
     kept = {}
     for identity, deleted, text in connection.execute(sa.select(workloads)).all():
@@ -38,7 +38,7 @@ def upgrade() -> None:
 
 
 def _take_values(workload: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Leave the names only; the values by task group, under "" those of the workload's own launch."""
+    """Keeps the names only; returns the values by task group, "" for the workload's own launch."""
     found = {}
     launches = [("", workload["launch"])]
     launches += [(group["name"], group["launch"]) for group in workload["groups"] if group.get("launch")]
@@ -50,7 +50,7 @@ def _take_values(workload: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _without_values(text: str) -> str:
-    """A row of `remembered`, in whose answer the submission is told again."""
+    """A row of `remembered` without the values in its answer, which repeats the submission."""
     row = json.loads(text)
     answer = json.loads(row["body"])
     for variable in (answer.get("spec") or {}).get("environmentVariables") or ():

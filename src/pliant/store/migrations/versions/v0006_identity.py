@@ -1,4 +1,4 @@
-"""People, programs, their keys and sessions, rules that give roles, limits for each, and the audit."""
+"""Users, programs, their keys and sessions, access rules, limits for each, and the audit."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What a second server follows: how often was written, and that the leader lives."""
+"""What a standby server follows: the number of commits, and that the leader lives."""
 
 import sqlalchemy as sa
 from alembic import op

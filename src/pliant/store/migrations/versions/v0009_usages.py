@@ -1,4 +1,4 @@
-"""What people held, by day."""
+"""What users held, by day."""
 
 import sqlalchemy as sa
 from alembic import op

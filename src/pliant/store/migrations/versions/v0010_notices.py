@@ -1,4 +1,4 @@
-"""Addresses to which is told what becomes of jobs, what is still to be told, and the server for mail."""
+"""Addresses for notices about jobs, notices that are not sent yet, and the mail server."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What was measured over time."""
+"""Measurements over time."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What is booked of machines."""
+"""Bookings of machines."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,6 +1,6 @@
-"""The path that ElasticDL's guide runs; it is the program `elasticdl`.
+"""The program `elasticdl` at the path that ElasticDL's guide runs.
 
-One thing is added: where /data/mnist could not be written, its digits are in a folder of the user's.
+It adds one thing: where /data/mnist could not be written, it takes the digits from a folder of the user's.
 """
 
 import os
@@ -14,7 +14,7 @@ FOLDER = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") /
 
 
 def mapped(word: str) -> str:
-    """A word of the command line, with the folder that is there."""
+    """A word of the command line, with MNIST's folder replaced by FOLDER if only that exists."""
     flag, equal, path = word.rpartition("=")
     own = path.replace(MOUNT, str(FOLDER), 1)
     if not path.startswith(MOUNT) or Path(path).exists() or not Path(own).exists():

@@ -1,4 +1,4 @@
-"""The leader: hands out the slices of each step, adds up what comes back, keeps the checkpoint."""
+"""The leader: hands out the slices of each step, adds up the results, keeps the checkpoint."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ AGENT, HOSTS = "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"
 
 
 def launch(settings: Settings) -> int:
-    """As the launcher of an MPI job: a rank for each slot of the host file, started by its agent."""
+    """Lead as the launcher of an MPI job: start a rank for each slot of the host file, by its agent."""
     agent = os.environ[AGENT]
     hosts = Path(os.environ[HOSTS]).read_text().splitlines()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -44,7 +44,7 @@ def launch(settings: Settings) -> int:
 
 
 def lead(settings: Settings, address: tuple[str, int], ranks: int) -> int:
-    """As rank 0 of a PyTorch job, which computes too."""
+    """Lead as rank 0 of a PyTorch job, which computes too."""
     with socket.create_server(address) as listener:
         return _Run(settings, listener, own=True).until_done(ranks - 1)
 
@@ -65,7 +65,7 @@ class _Run:
         self._state = Checkpoint(0, parameters, np.zeros_like(parameters))
 
     def until_done(self, expected: int) -> int:
-        """Wait for so many ranks, train, say how it ended; the exit status."""
+        """Wait for `expected` ranks, train, print how it ended; returns the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         try:
@@ -91,7 +91,7 @@ class _Run:
         raise _Stopped
 
     def _welcome(self, timeout: float | None) -> None:
-        """Take in a rank that has come; within so many seconds, 0 for one that waits already."""
+        """Accept a rank within `timeout` seconds; 0: one that waits already; None: wait without a limit."""
         self._listener.settimeout(timeout)
         try:
             rank, _ = self._listener.accept()
@@ -117,7 +117,7 @@ class _Run:
             time.sleep(max(0.0, due - time.monotonic()))
 
     def _gather(self, step: int) -> np.ndarray:
-        """A row for each slice of the step; what a rank that has gone should have computed is done here."""
+        """A row for each slice of the step; the leader computes the slices of ranks that are gone."""
         rows = np.zeros((SLICES, PARAMETERS + 2))
         ranks = len(self._ranks) + self._own or 1
         weights = self._state.parameters

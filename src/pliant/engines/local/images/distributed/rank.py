@@ -1,4 +1,4 @@
-"""A rank: computes the slices of each step that the leader gives it, until the leader has gone."""
+"""A rank: computes the slices of each step that the leader gives it, until the leader is gone."""
 
 import socket
 import struct
@@ -12,10 +12,10 @@ from pliant.engines.local.images.quickstart.settings import BATCH, PARAMETERS, S
 from pliant.engines.local.images.quickstart.worker import slices_of
 
 ORDER = struct.Struct("<qii")
-"""Step, this rank (from 1), ranks: what precedes the parameters."""
+"""Step, this rank (from 1), number of ranks; the parameters follow."""
 
 PATIENCE = 60.0
-"""Seconds that a rank looks for its leader before it fails."""
+"""Seconds for which a rank looks for its leader before it fails."""
 
 _EACH = BATCH // SLICES
 
@@ -31,7 +31,7 @@ def compute(digits: Digits, step: int, pieces: range, parameters: Floats) -> Flo
 
 
 def follow(seed: int, leader: tuple[str, int], *, patient: bool = False) -> int:
-    """Serve the leader at that address; a patient rank looks for it again when it has gone."""
+    """Serve the leader at that address; a patient rank looks for it again when it is gone."""
     digits = Digits(seed)
     while (connection := _connect(leader)) is not None:
         with connection:
@@ -64,11 +64,11 @@ def _serve(digits: Digits, leader: socket.socket) -> None:
             pieces = slices_of(step, rank, ranks)
             leader.sendall(compute(digits, step, pieces, np.frombuffer(weights)).tobytes())
     except OSError:
-        return  # the leader has gone in the middle of a step
+        return  # the leader went away in the middle of a step
 
 
 def receive(connection: socket.socket, size: int) -> bytes | None:
-    """Exactly so many bytes; None if the other side has gone."""
+    """Exactly `size` bytes; None if the other side has closed the connection."""
     parts = bytearray()
     while len(parts) < size:
         part = connection.recv(size - len(parts))

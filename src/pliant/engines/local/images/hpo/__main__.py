@@ -17,7 +17,7 @@ from pliant.engines.local.images.quickstart.settings import ONE_THREAD, Settings
 
 GRID: dict[str, list[Any]] = {"batch_size": [16, 32, 64], "lr": [1.0, 0.1, 0.01, 0.001]}
 STEPS = 20
-"""Of one epoch."""
+"""Per epoch."""
 
 
 def main() -> int:

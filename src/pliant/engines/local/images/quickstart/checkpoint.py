@@ -30,7 +30,7 @@ class Checkpoint:
 def save(folder: Path, seed: int, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in `folder`, made if missing: whole or not at all, also if power is lost.
 
-    Raises OSError; the checkpoint before is then still there.
+    Raises OSError; the previous checkpoint is then still there.
     """
     data = np.concatenate((checkpoint.parameters, checkpoint.velocity)).astype("<f8").tobytes()
     head = {"format": _FORMAT, "step": checkpoint.step, "seed": seed}

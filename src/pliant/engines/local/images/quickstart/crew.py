@@ -1,6 +1,6 @@
 """The worker processes of a run, one per GPU: start, a step's round trip, death, end. No NumPy here.
 
-Orders and answers are eight bytes (the step) through pipes; parameters and gradients lie in shared memory.
+Orders and answers are eight bytes (the step) through pipes; parameters and gradients are in shared memory.
 A worker whose pipe ends has lost its parent and exits, so nothing outlives the task.
 """
 

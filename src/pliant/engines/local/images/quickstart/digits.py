@@ -1,6 +1,6 @@
 """The bundled digits, and which of them make up a step's batch.
 
-Everything is a function of (seed, step): batches come from an endless row of shuffled epochs, and each
+Everything is a function of (seed, step): batches come from an endless sequence of shuffled epochs, and each
 step draws new pixel noise. Random numbers are computed here, from a counter, so that they are the same with
 every version of NumPy.
 """
@@ -17,7 +17,7 @@ from .settings import BATCH, PIXELS
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.intp]
 
-TRAINING: Final = 1500  # the first so many records; the rest is held out
+TRAINING: Final = 1500  # number of records to train on, the first ones; the rest is held out
 NOISE: Final = 0.6  # greatest change of a pixel, whose range is 0..1; keeps the loss from reaching zero
 
 

@@ -1,4 +1,4 @@
-"""Takes most of the GPU memory that is free, as frameworks do that keep an allocator of their own."""
+"""Takes most of the free GPU memory, as frameworks with an allocator of their own do."""
 
 import ctypes
 import sys
@@ -8,9 +8,9 @@ _MIB = 2**20
 
 
 def take(rank: int, workers: int) -> None:
-    """On the first GPU that this process sees, through its driver; it is given back with the process.
+    """Allocate PERCENT of what is free on the first GPU that this process sees, until the process ends.
 
-    Where that fails the training goes on without: one line says why, none where there is no driver.
+    If that fails, training goes on without it, and one line says why; without a driver there is no line.
     """
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -35,4 +35,4 @@ def take(rank: int, workers: int) -> None:
 
 
 def _say(rank: int, workers: int, text: str) -> None:
-    sys.stderr.write(f"quickstart: worker {rank}/{workers} {text}\n")  # print writes the end of a line apart
+    sys.stderr.write(f"quickstart: worker {rank}/{workers} {text}\n")  # print writes the line end separately

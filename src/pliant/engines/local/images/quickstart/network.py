@@ -17,12 +17,12 @@ def initial_parameters(seed: int) -> Floats:
 
 
 def learning_rate(step: int) -> float:
-    """Warms up over 50 steps, then falls slowly; knows the step only, never how many workers there are."""
+    """Warms up over 50 steps, then falls slowly; depends on the step only, not on the number of workers."""
     return 0.05 * min(1.0, (step + 1) / 50) / (1.0 + step / 3000)
 
 
 def loss_and_gradient(parameters: Floats, pixels: Floats, labels: Labels, out: Floats) -> tuple[float, int]:
-    """Write the sum of the records' gradients to `out`; returns (sum of losses, records named rightly)."""
+    """Write the sum of the records' gradients to `out`; returns (sum of losses, number of right records)."""
     weights, bias, out_weights, out_bias = _layers(parameters)
     to_weights, to_bias, to_out_weights, to_out_bias = _layers(out)
     hidden = np.maximum(pixels @ weights + bias, 0.0)
@@ -51,7 +51,7 @@ def update(parameters: Floats, velocity: Floats, gradient_sum: Floats, step: int
 
 
 def accuracy(parameters: Floats, pixels: Floats, labels: Labels) -> float:
-    """The part of the records that the network names rightly, 0..1."""
+    """The part of the records that the network classifies correctly, 0..1."""
     weights, bias, out_weights, out_bias = _layers(parameters)
     scores = np.maximum(pixels @ weights + bias, 0.0) @ out_weights + out_bias
     return float((scores.argmax(axis=1) == labels).mean())

@@ -1,8 +1,8 @@
-"""When the next step may start. No clock here: times are handed in."""
+"""Computes when the next step may start. It reads no clock: the caller passes the times."""
 
 from collections.abc import Sequence
 
-# A tenth of a core per worker is the promise; the rest is for what a clock tick or a late wake-up hides.
+# At most a tenth of a core per worker is promised; the rest is a margin for clock ticks and late wake-ups.
 CPU_SHARE = 0.08
 
 

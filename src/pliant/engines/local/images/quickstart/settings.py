@@ -1,4 +1,4 @@
-"""What a run is told through its environment, and the fixed shape of the training. No NumPy here."""
+"""The settings that a run reads from its environment, and the fixed shape of the training. No NumPy here."""
 
 import math
 from collections.abc import Mapping

@@ -111,7 +111,7 @@ class _Run:
         return f"accuracy={part:.4f} on {held_out[1].size} held-out records after {self._step} steps"
 
     def leave(self, why: str | None, status: int) -> int:
-        """Write the checkpoint and say so; returns the exit status: 1 if there should be one but is not."""
+        """Write the checkpoint and print `why`; returns `status`, or 1 if it cannot be written."""
         saved = "no checkpoint: PLIANT_CHECKPOINT_DIR is not set"
         if self._folder:
             try:
@@ -129,7 +129,7 @@ class _Run:
         while got := signal.sigtimedwait(_WAKING, max(0.0, due - time.monotonic())):
             if got.si_signo == signal.SIGCHLD:
                 self._crew.check()
-            elif got.si_signo in _WAKING:  # else the time ran out while we were stopped: it tells nothing
+            elif got.si_signo in _WAKING:  # else the wait ended while this process was stopped
                 return signal.Signals(got.si_signo).name
         return None
 

@@ -1,4 +1,4 @@
-"""One worker: computes its slices of each step that it is told, until its parent goes away."""
+"""One worker: computes its slices of each step that it is given, until its parent ends."""
 
 import mmap
 import os
@@ -38,5 +38,5 @@ def serve(seed: int, rank: int, workers: int, shared: int) -> None:
 
 
 def slices_of(step: int, rank: int, workers: int) -> range:
-    """The slices that worker `rank` computes; they go round with the step, so that each has its turn."""
+    """The slices that worker `rank` computes; they rotate with the step, so that each has its turn."""
     return range((rank - 1 - step) % workers, SLICES, workers)

@@ -23,8 +23,8 @@ FORM = "%d/%m/%Y %H:%M:%S"
 
 
 class Strategy(Enum):
-    GridSearch = "grid"  # the first experiment that nobody has
-    RandomSearch = "random"  # one that was broken off, else any that nobody has
+    GridSearch = "grid"  # the first experiment that is not assigned
+    RandomSearch = "random"  # a preempted one, else any that is not assigned
 
 
 class Search:
@@ -37,7 +37,7 @@ class Search:
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Any]]:
-        """What all tasks know; changes are written back."""
+        """The state that all tasks share; changes are written back."""
         path = self.folder / "runai.yaml"
         with (self.folder / "runai.yaml.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,7 +50,7 @@ class Search:
             os.replace(fresh, path)
 
     def pick(self, grid: Mapping[str, Sequence[Any]], strategy: Strategy) -> dict[str, Any]:
-        """The configuration to try. AssertionError when every one is taken."""
+        """The configuration to try. Raises AssertionError if every one is assigned."""
         with self._state() as state:
             if not state["experiments"]:
                 configs = [
@@ -73,7 +73,7 @@ class Search:
         return dict(chosen["config"])
 
     def report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Write down how far it is."""
+        """Record the progress of the experiment."""
 
         def note(entry: dict[str, Any]) -> None:
             told = {"epoch": epoch, "metrics": dict(metrics), "reportTime": _now()}
@@ -82,7 +82,7 @@ class Search:
         self._change(note)
 
     def broken_off(self) -> None:
-        """Give the experiment back, and end."""
+        """Mark the experiment as preempted, and exit."""
 
         def note(entry: dict[str, Any]) -> None:
             entry["status"] = "preempted"
@@ -92,7 +92,7 @@ class Search:
 
     def _change(self, note: Callable[[dict[str, Any]], None]) -> None:
         assert self.experiment, "call pick first"
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it would want the lock again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # its handler needs the lock too
         try:
             with self._state() as state:
                 [entry] = [entry for entry in state["experiments"] if entry["id"] == self.experiment]
@@ -117,7 +117,7 @@ def pick(grid: Mapping[str, Sequence[Any]], strategy: Strategy = Strategy.GridSe
 
 
 def report(epoch: int, metrics: Mapping[str, float]) -> None:
-    """Write down how far this task is."""
+    """Record the progress of this task."""
     _present().report(epoch, metrics)
 
 

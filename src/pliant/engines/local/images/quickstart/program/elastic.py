@@ -1,7 +1,7 @@
 """The quickstart's training on pliant.train: same network, records, order and losses; resized while it runs.
 
-A script such as a user's, run by its path: part of an image, of no layer of the house. The image starts it
-where QUICKSTART_LIBRARY says so; the other variables mean the same.
+A script like a user's, run by its path: it is part of an image and of no layer of the code. The image starts
+it if QUICKSTART_LIBRARY says so; the other variables mean the same.
 """
 
 import os
@@ -24,7 +24,7 @@ from pliant.engines.local.images.quickstart.settings import BATCH, CLASSES, HIDD
 
 
 class Records:
-    """Record i is the one at its place in the endless row of batches, with that step's noise."""
+    """Record i is the i-th of the endless sequence of batches, with the noise of its step."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self._digits, self._steps = Digits(seed), steps
@@ -42,7 +42,7 @@ class Records:
 
 
 class Descent(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not read by the type checker
-    """SGD with momentum, the rate inside of the velocity and given by the step, as the image does it."""
+    """SGD with momentum as in the image: the step gives the rate, which is a factor inside the velocity."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {"done": 0})
