@@ -1,8 +1,8 @@
-/* A workload's own folders, below <work>/<uid>, and the view of the file system that its tasks have. What lies below
- * <uid>/<workload> belongs to the user, so it is touched as the user only; root mounts through descriptors that the user opened. */
+/* A workload's own folders, below <work>/<uid>, and the view of the file system that its tasks have. Everything below
+ * <uid>/<workload> is the user's and accessed only as the user; root mounts through descriptors opened as the user. */
 #include "warden.h"
 
-enum { DEEP = 1000, PLACE = 1200 };
+enum { DEEP = 1000, ROUNDS = 1000, PLACE = 1200 };
 static const char *const own[] = {"files", "tmp", "var-tmp"};
 
 static void place(char *path, const char *root, const char *format, const char *name) {
@@ -10,7 +10,7 @@ static void place(char *path, const char *root, const char *format, const char *
     snprintf(path + n, PLACE - n, format, name);
 }
 
-/* <root>/<uid>/<workload> is the user's; what is above it is root's, so that nobody else can put a link or a file there. */
+/* Makes <root>/<uid>/<workload> for the user. The folders above are root's, so that no user can put a link there. */
 static void user_folder(const struct account *who, const char *root) {
     char above[PLACE], path[PLACE];
     struct stat seen;
@@ -46,7 +46,7 @@ void folders_make(const struct account *who) {
     }
     snprintf(path + n, sizeof path - n, "/%s.%u", order.task, order.number);
     mine(who, path);
-    n = strlen(path); /* what the server says to the attempt, seen where the attempt looks for it */
+    n = strlen(path); /* links to the server's files for the attempt, where the attempt looks for them */
     static const char *const said[] = {"allocation.json", "token", "hostfile", "hostfile.hydra"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         snprintf(path + n, sizeof path - n, "/%s", said[i]);
@@ -68,7 +68,7 @@ static int see(int from, const char *onto, unsigned long flags) {
     return done;
 }
 
-/* In the task, still root, before it is anybody: what it will see. `cwd` below a folder that becomes private stays. */
+/* Sets up the task's view of files, in the task while still root. A `cwd` below a private folder stays visible. */
 void folders_see(const struct account *who, const char *cwd) {
     static const char *const onto[] = {"/tmp", "/var/tmp", "/dev/shm"};
     char path[PLACE], shared[NAME + 8];
@@ -113,27 +113,36 @@ void folders_see(const struct account *who, const char *cwd) {
     if (target >= 0 && mount(source, part, NULL, MS_BIND, NULL) < 0) broken("the working directory");
 }
 
-/* As the user, who may have made any tree: no link is followed, no depth ends it. */
-static void clear(int parent, const char *name, int depth) {
+/* Empties a folder as the user, who may have made any tree. Follows no link. What is more than DEEP levels down moves to the
+ * top, for the next round: each level costs a descriptor. Returns how many folders moved. */
+static unsigned clear(int top, int parent, const char *name, unsigned depth) {
+    static unsigned number;
+    unsigned moved = 0;
     char path[32];
     int there = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (there < 0 || depth > DEEP) return;
+    if (there < 0) return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", there);
-    if (chmod(path, 0700) < 0) errno = 0; /* somebody else's: what is in it stays */
+    if (chmod(path, 0700) < 0) errno = 0; /* another account's: its contents stay */
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     close(there);
-    if (fd < 0) return;
+    if (fd < 0) return 0;
+    if (depth > DEEP) {
+        close(fd);
+        snprintf(path, sizeof path, "deep-%u", number++);
+        return renameat(parent, name, top, path) == 0;
+    }
     DIR *all = fdopendir(fd);
     for (struct dirent *one; all && (one = readdir(all));) {
         if (!strcmp(one->d_name, ".") || !strcmp(one->d_name, "..")) continue;
         if (unlinkat(fd, one->d_name, 0) == 0) continue;
-        clear(fd, one->d_name, depth + 1);
+        moved += clear(depth ? top : fd, fd, one->d_name, depth + 1);
         unlinkat(fd, one->d_name, AT_REMOVEDIR);
     }
     if (all) closedir(all);
+    return moved;
 }
 
-/* As whoever has the number: of an account that is gone, or that has another name now, nothing is to stay. */
+/* Deletes a workload's folders, acting as its uid: also if the account is gone or has another name now. */
 void folders_discard(void) {
     char path[PLACE], shared[NAME + 8];
     struct stat seen;
@@ -143,10 +152,10 @@ void folders_discard(void) {
         place(path, i ? shared : conf.work, "/%s", order.workload);
         if (lstat(path, &seen) < 0 && errno == ENOENT) continue;
         account_visit(&(struct account){.uid = order.uid, .gid = seen.st_gid});
-        clear(AT_FDCWD, path, 0);
+        for (int round = 0; round < ROUNDS && clear(AT_FDCWD, AT_FDCWD, path, 0) > 0; round++) continue;
         account_return();
         if (rmdir(path) < 0) refuse(errno, "%s", path);
         place(path, i ? shared : conf.work, "", "");
-        rmdir(path); /* refused while other workloads are there */
+        rmdir(path); /* fails while other workloads are there */
     }
 }

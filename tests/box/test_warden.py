@@ -1,4 +1,4 @@
-"""What the warden starts is the user, whole and nothing else; what it refuses it writes down."""
+"""The warden's tasks have exactly the user's identity; the warden logs what it refuses."""
 
 import errno
 import json
@@ -57,7 +57,7 @@ def test_a_command_inside_is_what_the_task_is(box):
     first, second = (
         [line for line in said.splitlines() if box.tag in line or not line.startswith("/run/plt")]
         for said in (task.log().split("ready")[0], text)
-    )  # mounts of other tests come and go where those of the machine are passed on
+    )  # other tests' mounts come and go where the machine propagates mounts
     assert first == second
     assert "Operation not permitted" in text
     task.stop()
@@ -82,7 +82,7 @@ def test_a_command_that_is_not_there(box):
 
 
 def test_the_supervisor_has_nothing_of_the_users(box):
-    """LD_PRELOAD of alice is in her task and in nobody else's process."""
+    """Alice's LD_PRELOAD is in her task and in no other process."""
     task = live(box, box.alice, env={"LD_PRELOAD": "/tmp/evil.so", "K": "S3CR3T"})
     root = Path(f"/proc/{task.supervisor}")
     status = dict(
@@ -112,7 +112,7 @@ def test_the_servers_account_cannot_look_into_a_supervisor(box):
 
 
 def test_the_servers_account_is_nobody_to_jobs_and_users(box):
-    """What a server that was taken over can do by itself, past the warden: nothing."""
+    """A server under an attacker's control can do nothing by itself, without the warden."""
     home = box.base / "home-a"
     home.chmod(0o700)
     (home / "private").write_text("S3CR3T")
@@ -367,7 +367,7 @@ def test_bytes_that_are_no_order(box, message, said):
 
 
 def test_an_order_that_hangs_holds_up_no_other(box):
-    """Here one that never comes; a name service or a file server that hangs does the same to its child."""
+    """Here the order never arrives; a hanging name service or file server blocks its child the same way."""
     os.seteuid(box.server.uid)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
         link.connect(str(box.warden.path))
@@ -407,6 +407,17 @@ def test_discard_removes_what_the_user_made(box):
     assert not own.parent.exists(), "it was the last one of dora"
 
 
+def test_discard_removes_a_tree_of_any_depth(box):
+    """The warden holds a descriptor for each level that it is in, at most 1,000 at once."""
+    task, gina = box.attempt(), box.account("q")
+    own = Path(f"{box.base}/users/{gina.uid}/{task.workload}")
+    deep = 'for (1..2500) { mkdir "d" or die; chdir "d" or die }'
+    done = box.shell(gina, f"cd {own}/files; perl -e '{deep}'; echo made $?", attempt=task)
+    assert "made 0" in done.output()
+    box.ask(Verb.DISCARD, attempt=task, owner=gina)
+    assert not own.exists()
+
+
 def test_a_user_leaves_nothing_beside_the_folders_of_workloads(box):
     task = box.attempt()
     own = f"{box.base}/users/{box.alice.uid}"
@@ -415,7 +426,7 @@ def test_a_user_leaves_nothing_beside_the_folders_of_workloads(box):
 
 
 def test_a_link_in_the_place_of_a_folder_is_refused(box):
-    """Alice's first attempt leads the next one's /tmp to a folder that is not hers."""
+    """Alice's first attempt links the next one's /tmp to a folder that is not hers."""
     first = box.attempt()
     own = f"{box.base}/users/{box.alice.uid}/{first.workload}"
     done = box.shell(box.alice, f"rm -rf {own}/tmp; ln -s {box.base}/home-b {own}/tmp", attempt=first)
