@@ -106,6 +106,7 @@ def test_assets_live_on_in_the_store(api: Api) -> None:
 PASSWORDS, SECRETS = "/api/v1/asset/credentials/password", "/api/v1/asset/credentials/generic-secret"
 GIT = "/api/v1/asset/datasource/git"
 VALUE = "hunter2-and-more"
+PAIR = {"key": "a", "value": VALUE}
 
 
 def test_a_credential_is_sealed_and_reaches_the_job_alone(api: Api, tmp_path: Path) -> None:
@@ -166,6 +167,55 @@ def test_credentials_of_a_server_with_another_secret_are_set_again(api: Api) -> 
     again = {"spec": {"user": "me", "password": VALUE}}
     api.call("PATCH", f"{PASSWORDS}/{made['meta']['id']}", json=again)
     api.call("POST", TRAININGS, 202, json=body)
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "other"),
+    [
+        (TEMPLATES, {"image": IMAGE}, {"image": IMAGE, "args": VALUE}),
+        (PASSWORDS, {"user": "me", "password": VALUE}, {"user": "me", "password": f"{VALUE}2"}),
+        (SECRETS, {"keyValuePairs": [PAIR]}, {"keyValuePairs": [PAIR, {"key": "b", "value": VALUE}]}),
+        (GIT, {"repository": f"https://me:{VALUE}@example.org/a"}, {"repository": "https://example.org/b"}),
+    ],
+)
+def test_the_audit_says_which_asset_was_changed_and_not_what_is_in_it(
+    api: Api, path: str, spec: Any, other: Any
+) -> None:
+    identity = kept(api, path, "one", spec)["meta"]["id"]
+    api.call("PATCH", f"{path}/{identity}", json={"meta": {"name": "two"}, "spec": other})
+    api.call("DELETE", f"{path}/{identity}", 204)
+    made, changed, gone = [record for _, record in api.stage.service.audited(0, 2**60)]
+    about = [(it.entity, it.entity_id, it.entity_name) for it in (made, changed, gone)]
+    assert about == [("Asset", identity, name) for name in ("one", "two", "two")]
+    assert {"Asset.kind", "Asset.name", "Asset.scope", "Asset.body"} <= {it.field for it in made.changes}
+    told = [(it.field, it.before, it.after) for it in changed.changes]
+    assert told == [("Asset.name", '"one"', '"two"'), ("Asset.body", "***", "***")]
+    assert [(it.field, it.before, it.after) for it in gone.changes] == [("Asset", '"two"', "")]
+    assert VALUE not in str((made, changed, gone))
+
+
+def test_the_audit_says_which_policy_was_changed(api: Api) -> None:
+    path = "/api/v2/policy/trainings"
+    for most in (1, 2):
+        rules = {"compute": {"gpuDevicesRequest": {"max": most}}}
+        api.call("PUT", path, json={"meta": {"scope": "tenant"}, "policy": {"rules": rules}})
+    api.call("DELETE", path, 204, params={"scope": "tenant"})
+    records = [record for _, record in api.stage.service.audited(0, 2**60)]
+    assert [it.entity for it in records] == ["Asset"] * 3 and records[0].entity_id
+    assert [it.field for it in records[1].changes] == ["Asset.body"]
+
+
+def test_the_deletion_of_a_project_with_assets_is_about_the_project(api: Api) -> None:
+    project = api.call("POST", "/api/v1/org-unit/projects", 201, json={"name": "other"})["id"]
+    kept(api, ENVIRONMENTS, "one", {"image": IMAGE}, scope="project", projectId="other")
+    api.call("POST", "/api/v1/users", 201, json={"email": "anna"})
+    rule = {"subjectId": "anna", "subjectType": "user", "roleName": "Viewer"}
+    rule |= {"scopeType": "project", "scopeId": project}
+    api.call("POST", "/api/v1/authorization/access-rules", 201, json=rule)
+    api.call("DELETE", "/api/v1/org-unit/projects/other", 204)
+    record = [record for _, record in api.stage.service.audited(0, 2**60)][-1]
+    assert (record.entity, record.entity_name) == ("Project", "other")
+    assert {it.field for it in record.changes} >= {"Asset", "AccessRule", "Project"}
 
 
 def test_a_data_source_becomes_a_volume_of_the_job(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What the plan says of decisions, as clients read it: protection by its rule, names of others left out."""
+"""Decisions as clients read them in the plan: the rule that protects work, without the names of others."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -91,8 +91,8 @@ def test_history_of_an_older_version_names_nobody_to_those_who_may_not_read_all(
     assert seen(old, lambda project: True) == old
     less = seen(old, lambda project: project in ("p-1", "p-2"))
     assert "secret" not in f"{less.message}{less.numbers}"
-    unknown = seen(replace(old, reason="of-a-newer-version"), lambda project: False)
-    assert "secret" not in f"{unknown.message}{unknown.numbers}"
+    unknown = seen(replace(event(TAKEN), reason="of-a-newer-version"), lambda project: False)
+    assert "secret" not in f"{unknown.message}{unknown.numbers}{unknown.names}"
 
 
 def test_decisions_of_all_workloads_newest_first_page_by_page(api: Api) -> None:

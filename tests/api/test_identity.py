@@ -1,4 +1,4 @@
-"""People, programs and keys over HTTP: what they are told once, what they may, what ends at once."""
+"""People, programs and keys over HTTP: secrets shown once, what each may do, what ends at once."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from joserfc import jwt
 from pliant.api.identity.passwords import _NOBODYS, FREE, Slow, Tries, _hasher, fits, hashed
 from pliant.api.identity.tokens import ACCESS, REFRESH
 from pliant.model.identity import Provider
-from pliant.model.rights import Place
+from pliant.model.rights import TENANT, Place
 from pliant.wire.access import (
     ApplicationItem,
     ApplicationList,
@@ -250,6 +250,14 @@ def test_nobody_reaches_for_more_than_they_have(api: Api, stranger: TestClient) 
     api.call("POST", RULES, 403, headers=chief, json=rule)
     inside = {**rule, "scopeType": "department", "scopeId": department}
     api.call("POST", RULES, 201, headers=chief, json=inside)
+    # A secret of what is bound to an account is as good as the account.
+    api.call("PATCH", "/api/v1/users/small", json={"account": "daemon"})
+    api.call("POST", "/api/v1/users/small/password", 403, headers=chief)
+    api.call("POST", "/api/v1/users/small/password")
+    api.call("POST", "/api/v1/service-accounts", 201, json={"name": "nightly"})
+    api.call("POST", "/api/v1/service-accounts/nightly/secret", headers=chief)
+    api.call("PATCH", "/api/v1/service-accounts/nightly", json={"account": "daemon"})
+    api.call("POST", "/api/v1/service-accounts/nightly/secret", 403, headers=chief)
     seen = api.call("GET", RULES, headers=chief)
     conform(RuleList, seen)
     assert {it["scopeId"] for it in seen["accessRules"]} == {department}
@@ -316,6 +324,30 @@ def test_a_key_has_its_owners_rights_or_less(api: Api, stranger: TestClient) -> 
     assert len(api.get("/api/v1/administration/access-keys")["accessKeys"]) == 1
     api.call("DELETE", f"/api/v1/users/{identity}", 204)
     api.call("GET", "/api/v1/workloads", 401, headers=reader)
+
+
+def test_no_program_has_the_name_of_a_user(api: Api, stranger: TestClient) -> None:
+    """Reports and notifications go by the name: else each would have those of the other."""
+    person(api, stranger, "anna")
+    taken = api.call("POST", "/api/v1/service-accounts", 409, json={"name": "anna"})
+    assert taken["message"] == "A user named 'anna' already exists."
+    api.call("POST", "/api/v1/service-accounts", 201, json={"name": "nightly"})
+    taken = api.call("POST", "/api/v1/users", 409, json={"email": "nightly"})
+    assert taken["message"] == "An application named 'nightly' already exists."
+
+
+def test_the_token_of_a_key_ends_with_the_key(api: Api, stranger: TestClient) -> None:
+    """Also the token of a program's key: it did not become one of the program itself."""
+    bot = program(api, "nightly", (1, TENANT))
+    key = api.call("POST", "/api/v1/access-keys", 201, headers=bot, json={"name": "ours", "only": "read"})
+    grant = {
+        "grantType": "client_credentials",
+        "clientID": key["clientId"],
+        "clientSecret": key["clientSecret"],
+    }
+    token = stranger.post(TOKEN, json=grant).json()["accessToken"]
+    api.call("DELETE", f"/api/v1/access-keys/{key['id']}", 204, headers=bot)
+    who(stranger, token, 401)
 
 
 def files(api: Api) -> list[Any]:
@@ -405,6 +437,34 @@ def test_the_sixth_wrong_password_is_not_looked_at(api: Api, stranger: TestClien
     for _ in range(FREE):
         log_in(stranger, "anna", "wrong word", 401)
     log_in(stranger, "anna", WORD, 429)
+
+
+def test_a_session_does_not_help_to_guess_the_password(api: Api, stranger: TestClient) -> None:
+    person(api, stranger, "anna")
+    me = bearer(log_in(stranger, "anna")["accessToken"])
+    api.http.app.state.context.authority.tries = Tries(lambda: 0.0)
+
+    def change(word: str) -> int:
+        body = {"currentPassword": word, "newPassword": "another long word"}
+        return stranger.post("/api/v1/me/password", json=body, headers=me).status_code
+
+    assert [change("wrong word") for _ in range(FREE)] == [401] * FREE
+    assert change(WORD) == 429
+    log_in(stranger, "anna")
+
+
+def test_who_is_deleted_while_logging_in_stays_deleted(
+    api: Api, stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = person(api, stranger, "anna")
+
+    def slowly(password: str, kept: str | None) -> bool:
+        api.stage.service.identities.delete_user(identity)
+        return fits(password, kept)
+
+    monkeypatch.setattr("pliant.api.identity.signin.fits", slowly)
+    log_in(stranger, "anna", WORD, 401)
+    assert "anna" not in [it["username"] for it in api.get("/api/v1/users")["users"]]
 
 
 # -- the audit --------------------------------------------------------------------------------------

@@ -78,6 +78,16 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
     api.get(f"{POOLS}/fast", 404)
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_name_stays(api: Api, method: str) -> None:
+    path = f"{POOLS}/default"
+    found = api.call(method, path, 400, json={"name": "other", "minRuntimeSeconds": 3})
+    assert found["message"] == "The name of a node pool cannot be changed."
+    assert found["fields"][0]["field"] == "name"
+    assert api.get(path)["minRuntimeSeconds"] in (None, 0)
+    assert api.call(method, path, json={"name": "default", "minRuntimeSeconds": 3})["name"] == "default"
+
+
 def test_a_label_belongs_to_one_pool(api: Api) -> None:
     body = {"labelKey": "gpu", "labelValue": "h100", "clusterId": CLUSTER}
     api.call("POST", POOLS, 201, json={"name": "fast", **body})

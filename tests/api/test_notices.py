@@ -1,4 +1,4 @@
-"""Who may have themselves and others told, what is refused, and that no secret is recorded."""
+"""Notifications: who may set them up for themselves and others, what is refused; no secret is recorded."""
 
 import pytest
 
@@ -65,6 +65,11 @@ def test_the_server_for_mail_is_set_told_and_recorded_without_a_secret(api: Api)
         "notifications": [], "mailServer": None, "mail": True,
     }  # fmt: skip
     api.call("PUT", SERVER, 403, json=body, headers=researcher)
+    api.call("PUT", SERVER, json={**body, "host": "mail.example.org"})
+    last = [record for _, record in api.stage.service.audited(0, 2**60) if record.entity == "MailServer"][-1]
+    assert [(it.field, it.before, it.after) for it in last.changes] == [
+        ("MailServer.host", '"smtp.example.org"', '"mail.example.org"')
+    ]
     api.call("DELETE", SERVER, 204)
     assert api.get(PATH)["mail"] is False
     assert api.stage.service.audited(0, 2**60)[0][1].entity == "MailServer"

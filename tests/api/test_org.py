@@ -227,6 +227,15 @@ def test_a_name_stays(quiet: Api) -> None:
     assert found["message"] == "The name of a project cannot be changed."
 
 
+def test_a_namespace_follows_from_the_name(api: Api) -> None:
+    path = f"{UNITS}/projects/default"
+    for body in ({}, {"name": "default"}):
+        api.call("PATCH", path, json={**body, "requestedNamespace": "runai-default"})
+        found = api.call("PATCH", path, 400, json={**body, "requestedNamespace": "runai-None"})
+        assert found["message"] == "The namespace 'runai-None' cannot be chosen."
+    made(api, "project", name="p", requestedNamespace="runai-p")
+
+
 def test_ranks_and_priorities(api: Api) -> None:
     ranks = api.get(f"{UNITS}/priorities")["priorities"]
     assert api.get(f"{UNITS}/ranks") == {"ranks": ranks}
@@ -242,7 +251,7 @@ def test_ranks_and_priorities(api: Api) -> None:
 
 
 def test_two_administrators_who_change_different_things_at_once_lose_nothing(api: Api) -> None:
-    """Both have read what stands before either has written."""
+    """Both read the old state before either writes."""
     project = f"{UNITS}/projects/{made(api, 'project', name='both')['id']}"
     policy = "/api/v2/policy/trainings"
     meta = {"scope": "tenant"}

@@ -1,16 +1,23 @@
-"""Roles at scopes: what is left out, what is not there, what is refused, what is recorded."""
+"""Roles at scopes: what is left out, what is "not found", what is refused, what is recorded."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import APIRouter, FastAPI
+from fastapi.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pliant.api.app import ROUTERS
+from pliant.api.connections.peer import PEER
 from pliant.api.guard import check_routes, needs, needs_of
+from pliant.api.identity.accounts import Known
 from pliant.api.responses.workloads import Renderer
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
+from pliant.model.identity import Account, subject_of
 from pliant.model.reason import Named, Reclaimed
 from pliant.model.rights import (
     DEPARTMENT,
@@ -30,7 +37,7 @@ from pliant.model.rights import (
 )
 from tests.api.conftest import Api
 from tests.api.people import program
-from tests.api.stage import IMAGE
+from tests.api.stage import IMAGE, Stage, until
 
 WORKLOADS = "/api/v1/workloads"
 
@@ -148,6 +155,58 @@ def test_outside_the_scope_there_is_nothing_and_inside_it_a_reason(api: Api, tea
     assert done["succeeded"] == [own] and [it["code"] for it in done["failed"]] == [404]
 
 
+def test_what_may_not_be_seen_is_named_in_vain_everywhere(api: Api, teams: dict[str, Place]) -> None:
+    """The answer is the same as for what does not exist: else names could be guessed."""
+    chief = program(api, "chief", (PROJECT.id, teams["a"]))
+    submitted(api, "team-b", {})
+    policy = {"meta": {"projectId": teams["b"].project}, "policy": {"defaults": {"command": "x"}}}
+    api.call("PUT", "/api/v2/policy/trainings", json=policy)
+
+    def asked(project: str, department: str, job: str) -> list[str]:
+        work = {"name": "a", "projectName": project, "spec": {"image": IMAGE}}
+        booking = {"name": "nightly", "projectName": project, "gpus": 1, "end": "2100-01-01T00:00:00Z"}
+        requests: list[tuple[str, str, Any]] = [
+            ("POST", "/api/v1/workloads/trainings", work),
+            ("POST", "/api/v1/bookings", booking),
+        ]
+        for change in (
+            {"kind": "quota", "project": project, "to": 1},
+            {"kind": "quota", "department": department, "to": 1},
+            {"kind": "submit", "project": project},
+            {"kind": "end", "workload": job},
+            {"kind": "priority", "workload": job, "to": 1, "project": project},
+        ):
+            requests.append(("POST", "/api/v1/what-if", {"changes": [change]}))
+        for kind, key in (("project", project), ("department", department)):
+            meta = {"scope": kind, f"{kind}Id": key}
+            rule = {"subjectType": "group", "subjectId": "g", "roleName": "Viewer", "scopeType": kind}
+            named = {"meta": {"name": "small", **meta}, "spec": {"cpuCoreRequest": 1}}
+            requests += [
+                ("POST", "/api/v1/authorization/access-rules", {**rule, "scopeId": key}),
+                ("POST", "/api/v1/asset/compute", named),
+                ("GET", f"/api/v2/policy/trainings?scope={kind}&{kind}Id={key}", None),
+                ("PUT", "/api/v2/policy/trainings", {**policy, "meta": meta}),
+                ("POST", "/api/v2/policy/trainings/preview", {**policy, "meta": meta}),
+            ]
+        answers = [
+            json.dumps(api.call(method, path, 404, headers=chief, json=body))
+            for method, path, body in requests
+        ]
+        return [it.replace(job, "J").replace(project, "P").replace(department, "D") for it in answers]
+
+    assert asked("team-b", "dept-b", "job-team-b") == asked("nobody", "nowhere", "nothing")
+    mine = submitted(api, "team-a", chief)
+    for changes in (
+        [{"kind": "end", "workload": "job-team-a"}],
+        [{"kind": "end", "workload": mine, "project": "team-a"}, {"kind": "submit", "project": "team-a"}],
+        [
+            {"kind": "submit", "project": "team-a", "name": "b"},
+            {"kind": "priority", "workload": "b", "to": 1},
+        ],
+    ):
+        api.call("POST", "/api/v1/what-if", headers=chief, json={"changes": changes})
+
+
 def test_a_rule_that_is_gone_counts_no_more(api: Api, teams: dict[str, Place]) -> None:
     mine = program(api, "mine", (PRACTITIONER.id, teams["a"]))
     api.call("GET", WORKLOADS, headers=mine)
@@ -159,7 +218,7 @@ def test_a_rule_that_is_gone_counts_no_more(api: Api, teams: dict[str, Place]) -
 def test_a_project_that_is_gone_takes_its_rules_along_and_nothing_gets_its_id(
     api: Api, teams: dict[str, Place]
 ) -> None:
-    """Also a department: whoever had a role there has none in what is made next."""
+    """The same for a department: its roles do not apply to a department that is made later."""
     units = "/api/v1/org-unit"
     mine = program(api, "mine", (PRACTITIONER.id, teams["b"]), (PRACTITIONER.id, teams["a"]))
     above = program(api, "above", (PRACTITIONER.id, Place(teams["b"].department)))
@@ -210,6 +269,21 @@ def test_what_is_only_asked_is_not_recorded(api: Api) -> None:
     assert len(records(api)) == before
 
 
+def test_what_is_done_is_recorded_whatever_dry_run_says_first(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last `dryRun` of a query counts, in each of its spellings, for the record as for the route."""
+    own = api.submit("a")["workloadId"]
+    monkeypatch.setattr(type(api.stage.service), "signal", lambda *_: 1)
+    before = len(records(api))
+    api.call("POST", f"{WORKLOADS}/{own}/signal?number=10&dryRun=true&dryRun=false")
+    assert [it.path for it in records(api)[before:]] == [f"{WORKLOADS}/{own}/signal"]
+    body = {"name": "x", "projectName": "default", "spec": {"image": IMAGE}}
+    for word in ("True", "1", "yes"):
+        api.call("POST", f"{WORKLOADS}/trainings?dryRun={word}", json=body)
+    assert len(records(api)) == before + 1
+
+
 def test_the_history_of_a_workload_names_nothing_of_other_projects(
     api: Api, teams: dict[str, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +307,7 @@ def test_the_history_of_a_workload_names_nothing_of_other_projects(
 
 
 class Views(dict[str, Any]):
-    """Of a board on which nothing holds GPUs."""
+    """Views of a board on which nothing holds GPUs."""
 
     holding, places, pending = (), {}, ()  # type: ignore[var-annotated]
 
@@ -251,3 +325,96 @@ def test_an_item_of_a_list_names_nothing_of_other_projects(api: Api, teams: dict
     assert "secret-job" in str(all_seeing.workload(view)) and b"secret-job" in all_seeing.encoded(view)
     for told in (str(reader.workload(view)), reader.encoded(view).decode()):
         assert "secret-job" not in told and "team-b" not in told and "team-a" in told
+
+
+# -- on a machine that accounts share ---------------------------------------------------------------
+
+UIDS = {"alice": 5001, "bob": 5002, "chief": 5003}
+SECRET_COMMAND = {"image": IMAGE, "command": "train 'nobody else knows'", "workingDir": "/home/alice/hidden"}
+
+
+@pytest.fixture
+def shared(on_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """A server of accounts: alice and bob do research in a project, and chief administers it."""
+    known = {uid: Known(Account(uid, name), ()) for name, uid in UIDS.items()}
+    monkeypatch.setattr("pliant.api.identity.accounts.look_up", known.get)
+
+    def beside(app: ASGIApp) -> ASGIApp:
+        async def from_account(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = dict(scope.get("headers", ()))
+            if b"x-uid" in headers:
+                scope["state"] = {**scope.get("state", {}), PEER: int(headers[b"x-uid"])}
+            await app(scope, receive, send)
+
+        return from_account
+
+    project = next(view.queue for view in on_stage.service.board.projects.values())
+    here = Place(project.department, project.id)  # type: ignore[union-attr]
+    for name, uid in UIDS.items():
+        role = PROJECT if name == "chief" else PRACTITIONER
+        on_stage.service.identities.create_rule(subject_of("unix", name), role.id, here, "root", uid)
+    app = on_stage.app(box=True, least=1000, beside=beside)
+    with TestClient(app, raise_server_exceptions=False) as http:
+        yield Api(on_stage, http)
+
+
+def by(name: str) -> dict[str, str]:
+    return {"X-Uid": str(UIDS[name])}
+
+
+def hers(shared: Api, kind: str) -> str:
+    body = {"name": "hers", "projectName": "default", "spec": SECRET_COMMAND}
+    made = shared.call("POST", f"{WORKLOADS}/{kind}", 202, json=body, headers=by("alice"))
+    return str(made["workloadId"])
+
+
+@pytest.mark.parametrize("kind", ["trainings", "inferences"])
+def test_on_a_shared_machine_what_a_job_runs_is_its_owners_to_know_by_each_path(
+    shared: Api, kind: str
+) -> None:
+    own = hers(shared, kind)
+    for path in (f"{WORKLOADS}/{own}", f"{WORKLOADS}/{kind}/{own}"):
+        assert "nobody else knows" in str(shared.call("GET", path, headers=by("alice")))
+        for other in ("bob", "chief"):
+            seen = str(shared.call("GET", path, headers=by(other)))
+            assert "hers" in seen and "nobody else knows" not in seen and "hidden" not in seen, (path, other)
+    rules = {"command": {"options": [{"value": "other"}]}, "workingDir": {"blocked": True}}
+    body = {"meta": {"scope": "project", "projectId": "default"}, "policy": {"rules": rules}}
+    told = shared.call("POST", f"/api/v2/policy/{kind}/preview", headers=by("chief"), json=body)
+    issues = told["workloads"][0]["complianceIssues"]
+    assert {it["field"] for it in issues} == {"spec.command", "spec.workingDir"}
+    assert "nobody else knows" not in str(told)
+
+
+def test_on_a_shared_machine_what_an_inference_runs_is_changed_by_its_owner_alone(shared: Api) -> None:
+    """Whoever changed it could run anything as its owner's account."""
+    own = hers(shared, "inferences")
+    path = f"{WORKLOADS}/inferences/{own}"
+    shared.call("POST", f"{path}/suspend", 202, headers=by("chief"))
+    until(lambda: shared.call("GET", f"{WORKLOADS}/{own}", headers=by("chief"))["phase"] == "Stopped")
+    for spec in ({"command": "id"}, {"image": "other"}, {"workingDir": "/root"}, {"args": "x"}):
+        refused = shared.call("PATCH", path, 403, headers=by("chief"), json={"spec": spec})
+        assert "workloads:exec" in refused["message"]
+    more = {"autoscaling": {"minReplicas": 2}, "priorityClass": "low"}
+    told = shared.call("PATCH", path, 202, headers=by("chief"), json={"spec": more})
+    assert told["spec"]["autoscaling"]["minReplicas"] == 2 and "nobody else knows" not in str(told)
+    told = shared.call("PATCH", path, 202, headers=by("alice"), json={"spec": {"command": "id"}})
+    assert told["spec"]["command"] == "id"
+
+
+def test_on_a_shared_machine_nobody_reads_what_is_shared_by_having_a_name(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = hers(shared, "trainings")
+    path = f"{WORKLOADS}/{own}"
+    shared.call("PUT", f"{path}/sharing", json={"sharedWith": ["user:bob"]}, headers=by("alice"))
+    shared.call("GET", f"{path}/logs", 403, headers=by("chief"))
+    assert shared.http.get(f"{path}/logs", headers=by("bob")).status_code == 200
+    place = next(iter(shared.stage.service.board.access.rules.values())).scope
+    shared.call("GET", f"{path}/logs", 403, headers=program(shared, "bob", (EDITOR.id, place)))
+    admin = program(shared, "admin", (SYSTEM.id, TENANT))
+    monkeypatch.setattr("pliant.api.routes.access.identity.by_name", UIDS.get)
+    for path, body in (("users", {"email": "bob"}), ("service-accounts", {"name": "bob"})):
+        refused = shared.call("POST", f"/api/v1/{path}", 409, headers=admin, json=body)
+        assert "'bob' is an account of this machine" in refused["message"]
+    shared.call("POST", "/api/v1/users", 201, headers=admin, json={"email": "bob@lab"})

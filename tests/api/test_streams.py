@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 import uvicorn
 
+from pliant.api import guard
 from pliant.api.streaming import sessions
 from pliant.api.streaming.sessions import Sessions
 from pliant.client import Client
-from pliant.client.errors import BadRequest, Conflict, NotFound, Unreachable
+from pliant.client.errors import BadRequest, Conflict, NotFound, PliantError, Unreachable
 from pliant.client.session import Exec
 from pliant.control import errors
 from pliant.control.ports import Input, Session
+from pliant.model.rights import SYSTEM, Place
 from pliant.model.workload import AttemptId
 from tests.api.conftest import Api
+from tests.api.people import program
 from tests.api.stage import TOKEN, Command, Stage, until
 
 
@@ -276,6 +279,30 @@ def test_changes_as_they_happen(api: Api, client: Client) -> None:
                 break
         api.call("DELETE", f"/api/v1/workloads/{identity}", 202)
         assert next(change for change in changes if change.kind == "deleted").item == {"id": identity}
+
+
+def test_a_right_that_is_taken_away_ends_the_streams_that_need_it(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "EVERY", 0.0)
+    talking = talks(api, seconds="1000")
+    token = program(api, "reader", (SYSTEM.id, Place()))["Authorization"].removeprefix("Bearer ")
+    with (
+        closing(Client(client.url, token)) as reader,
+        closing(reader.watch()) as changes,
+        executed(reader, talking, "sleep") as run,
+    ):
+        assert list(islice(reader.logs(talking, follow=True).lines(), 3)) == ["one", "two", "three"]
+        early = api.submit("early")["workloadId"]
+        assert next(changes).item["id"] == early
+        api.stage.loop.call(lambda draft: draft.drop(api.stage.loop.state.access.seen.rules["reader-0"]))
+        api.submit("late")
+        seen = []
+        with pytest.raises(PliantError, match="workloads:read"):  # the client asks again, and is refused
+            seen.extend(change.item.get("name") for change in changes)
+        assert "late" not in seen
+        with pytest.raises(PliantError, match=r"workloads:exec|no workload"):
+            b"".join(run.output())
 
 
 def test_changes_of_one_project(api: Api, client: Client) -> None:

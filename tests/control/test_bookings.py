@@ -1,6 +1,7 @@
-"""Bookings through a loop with its store: made, refused, begun, outliving the server, ended, forgotten."""
+"""Bookings through a loop with its store: made, refused, begun, kept over restarts, ended, deleted."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def book(
     nodes: tuple[str, ...] = (),
     within_quota: bool = False,
 ) -> Booking:
-    """From so many minutes from now to so many."""
+    """Books GPUs; `begins` and `ends` in minutes from now."""
     now = stage.timeline.now()
     identity = next((it.id for it in stage.loop.world.projects.values() if it.name == project), project)
     wanted = Booking("", name, now + begins * MINUTE, now + ends * MINUTE, (), identity, user="me")
@@ -85,7 +86,7 @@ def test_it_outlives_the_server(stage: Server) -> None:
 
 
 def test_a_clock_that_is_set_back_undoes_nothing(stage: Server) -> None:
-    """What has begun goes on to its end, what has ended does not begin again; also after a restart."""
+    """A begun booking lasts to its end and an ended one does not begin again, also after a restart."""
     stage.project("a", 2)
     maintain(stage, "fix", 0, 10)
     job = stage.submit("x", project="a")
@@ -145,6 +146,32 @@ def test_what_is_refused(stage: Server) -> None:
     assert refused.value.message == (
         f"Maintenance of {NODE} is not possible then. In the way: non-preemptible job fixed (project a)."
     )
+
+
+def test_a_quota_bounds_what_is_booked_at_any_one_time(stage: Server) -> None:
+    stage.project("b", 1)
+    book(stage, "now", "b", 0, 10, 1, within_quota=True)
+    with pytest.raises(Conflict) as refused:
+        book(stage, "x", "b", 9, 40, 1, within_quota=True)
+    assert refused.value.message == (
+        "Project b has a quota of 1 GPU and has booked 1 GPU of it: 1 GPU more cannot be booked."
+    )
+    book(stage, "next", "b", 10, 20, 1, within_quota=True)
+    book(stage, "later", "b", 30, 40, 1, within_quota=True)
+    with pytest.raises(Conflict):
+        book(stage, "x", "b", 20, 31, 1, within_quota=True)
+    book(stage, "between", "b", 20, 30, 1, within_quota=True)
+
+
+def test_bookings_one_after_the_other_are_not_added_up(tmp_path: Path) -> None:
+    stage = Server(tmp_path, "1x4")
+    stage.project("b", 2)
+    for number in range(4):
+        book(stage, f"short-{number}", "b", 10 * number, 10 * number + 10, 1, within_quota=True)
+    book(stage, "long", "b", 0, 40, 1, within_quota=True)
+    with pytest.raises(Conflict) as refused:
+        book(stage, "x", "b", 35, 50, 1, within_quota=True)
+    assert refused.value.message.startswith("Project b has a quota of 2 GPUs and has booked 2 GPUs of it:")
 
 
 def test_with_a_project_its_bookings_go(stage: Server) -> None:

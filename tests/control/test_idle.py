@@ -1,4 +1,4 @@
-"""GPUs that do nothing: found by a look at each minute, told of at half the limit, taken at the limit."""
+"""Idle GPUs: found by a check each minute, with a warning at half the limit and eviction at the limit."""
 
 import random
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from pliant.control.ports import GpuLoad, Load
 from pliant.control.state.idle import GAP, Spans
 from pliant.control.usecases.changes import QueueChange
+from pliant.control.usecases.idling import limit_of
 from pliant.model.event import EventKind
 from pliant.model.notice import IDLE, MAIL, Subscription
 from pliant.model.sample import MINUTE, Number, Sample
@@ -29,7 +30,7 @@ def looked(identity: str, now: int, busy: int, memory: int = 0) -> Sample:
 
 
 def session(chance: random.Random) -> list[tuple[bool, int, int]]:
-    """(whether its owner works, percent, bytes) of each minute: training, interactive work, or nothing."""
+    """(True if its owner works, percent, bytes) of each minute: training, interactive work, or nothing."""
     made: list[tuple[bool, int, int]] = []
     memory = chance.randrange(2, 60) * 2**30
     while len(made) < MINUTES:
@@ -40,11 +41,11 @@ def session(chance: random.Random) -> list[tuple[bool, int, int]]:
         memory = chance.randrange(2, 60) * 2**30 if chance.random() < 0.3 else memory
         pause = 0
         for _ in range(length):
-            busy = chance.choice((0, 0, 0, 1, 2)) if chance.random() > 0.01 else 4  # a tool that looks at it
+            busy = chance.choice((0, 0, 0, 1, 2)) if chance.random() > 0.01 else 4  # a monitoring tool
             if kind == "training":
                 pause = chance.randrange(1, 12) if not pause and chance.random() < 0.01 else max(0, pause - 1)
                 busy = busy if pause else chance.randrange(20, 101)
-            elif kind == "interactive" and chance.random() < 0.3:  # a cell runs at the very instant
+            elif kind == "interactive" and chance.random() < 0.3:  # a cell runs at the sampled instant
                 busy = chance.randrange(6, 101)
             made.append((kind != "nothing", busy, memory))
     return made[:MINUTES]
@@ -55,7 +56,7 @@ def test_a_thousand_sessions_with_known_idle_spans() -> None:
     sessions = [session(chance) for _ in range(SESSIONS)]
     spans, warned = Spans(), dict[int, bool]()
     right = wrong = long = found = 0
-    quiet = [0] * SESSIONS  # minutes without work, as it was
+    quiet = [0] * SESSIONS  # true minutes without work
     for minute in range(MINUTES):
         now = minute * MINUTE
         samples = [looked(str(at), now, *one[minute][1:]) for at, one in enumerate(sessions)]
@@ -63,9 +64,9 @@ def test_a_thousand_sessions_with_known_idle_spans() -> None:
         for at, one in enumerate(sessions):
             quiet[at] = 0 if one[minute][0] else quiet[at] + 1
             for_long = idle[str(at)] >= WARNED * MINUTE
-            if for_long and not warned.get(at):  # a pause of the work before may count as well
+            if for_long and not warned.get(at):  # a pause at the end of the work may count too
                 right, wrong = (right + 1, wrong) if quiet[at] >= WARNED // 2 else (right, wrong + 1)
-            if quiet[at] == WARNED + 2:  # a look may miss the first minute of it
+            if quiet[at] == WARNED + 2:  # a sample may miss its first minute
                 long, found = long + 1, found + for_long
             warned[at] = for_long
     assert right + wrong > 500 and long > 500
@@ -98,6 +99,25 @@ def pass_minutes(stage: Stage, count: int, busy: int) -> None:
 
 def kinds(stage: Stage, identity: str) -> list[EventKind]:
     return [event.kind for _, event in stage.service.history(identity)]
+
+
+def test_a_limit_of_a_department_holds_below_it_unless_a_lower_one_says_another(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    service = stage.service
+    above = service.create_department(QueueChange(name="above"), "test").id
+    below = service.create_department(QueueChange(name="below", department="above"), "test").id
+    stage.project("team", 2, department="below")
+    job = stage.submit("job", project="team")
+    stage.run()
+
+    def limit() -> int:
+        return stage.loop.look(lambda state: limit_of(job, state))
+
+    assert limit() == 0
+    service.update_department(above, QueueChange(limits={"training_idle": 60 * MINUTE}), "test")
+    assert limit() == 60 * MINUTE
+    service.update_department(below, QueueChange(limits={"training_idle": 90 * MINUTE}), "test")
+    assert limit() == 90 * MINUTE
 
 
 @pytest.mark.parametrize("where", ["project", "department"])

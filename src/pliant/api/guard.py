@@ -1,13 +1,15 @@
-"""Every route names the right that it needs, and where the thing lies that it is about.
+"""Checks rights: every route names the right that it needs, and how to find the thing that it is about.
 
     @router.post("/nodes/{name}/cordon", dependencies=[needs("nodes:update")], ...)
     @router.get("/{identity}/logs", dependencies=[needs("workloads:logs", workload)], ...)
 
-A right without a place must hold at some scope; the route then asks for the place itself, by `demand`, or
-leaves out what the caller may not see. The application cannot be made while a route names none.
+A right without `find` must hold at some scope; the route then checks the place itself, with `demand`, or
+leaves out what the caller may not see. check_routes refuses an application with a route that names no right.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,32 +20,36 @@ from starlette.routing import BaseRoute
 
 from pliant.api.context import Context, check_parameters
 from pliant.api.errors import Forbidden
+from pliant.api.identity.auth import principal_now
 from pliant.api.identity.principal import PASSWORD, Principal, place_of, unit_place
 from pliant.api.journal import begin
 from pliant.control.audit import TRAIL
 from pliant.control.board.view import Board, QueueView
-from pliant.control.errors import NotFound, Unavailable
+from pliant.control.errors import NotFound, Refused, Unavailable
 from pliant.model.rights import Place, permission
 from pliant.model.workload import Workload
 
 OPEN = "open"
-"""Instead of a right: a route for everybody."""
+"""Instead of a right: the route is open to everyone."""
 
 ATTEMPT = "attempt"
-"""Instead of a right: a route for the token of the attempt that its path names, as Gate sees to."""
+"""Instead of a right: the route takes the token of the attempt that its path names; Gate compares the two."""
 
+
+EVERY = 1.0
+"""Seconds between two checks of a right during a long answer."""
 
 FREEING = frozenset({"workloads:update", "workloads:delete", "server:operate"})
-"""Rights of what ends or frees something, which works on a full disk too."""
+"""Rights of requests that end or free something; these are served on a full disk too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about, as far as rights are concerned."""
+    """The thing that a request is about, for the check of rights."""
 
-    seen: str  # the right without which it is not known to exist
+    seen: str  # without this right the thing counts as missing
     place: Place
-    missing: NotFound  # what is said then
+    missing: NotFound  # raised then
     own: bool = False
     shared: bool = False
 
@@ -52,7 +58,7 @@ Find = Callable[[Request, Context, Principal], Awaitable[Target]]
 
 
 class Needs:
-    """The dependency of a route: refuses anyone who lacks a right."""
+    """A route's dependency: refuses a caller who lacks the right."""
 
     def __init__(self, right: str, find: Find | None, writes: bool | None) -> None:
         if right not in (OPEN, ATTEMPT):
@@ -88,16 +94,34 @@ class Needs:
 
 
 def needs(right: str, find: Find | None = None, *, writes: bool | None = None) -> Any:
-    """`find` says where the thing is; `writes`: False for what changes nothing that would be kept."""
+    """`find` finds the thing. `writes`: False if nothing that is stored changes; None: by the right."""
     return Depends(Needs(right, find, writes))
 
 
 def check(caller: Principal, right: str, target: Target) -> None:
-    """Raise NotFound for what the caller may not know of, Forbidden for what it may only see."""
+    """Raise NotFound if the caller may not see the thing, Forbidden if it may only see it."""
     if not caller.may(target.seen, target.place, own=target.own, shared=target.shared):
         raise target.missing
     if not caller.may(right, target.place, own=target.own, shared=target.shared):
         refuse(caller, right, target.place)
+
+
+async def while_allowed(
+    request: Request, right: str, find: Find, chunks: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """The chunks of a long answer until the caller loses the right, which is checked every EVERY seconds."""
+    here: Context = request.app.state.context
+    due = time.monotonic() + EVERY
+    async with aclosing(chunks):  # type: ignore[type-var]
+        async for chunk in chunks:
+            if time.monotonic() >= due:
+                due = time.monotonic() + EVERY
+                try:
+                    caller = await principal_now(request)
+                    check(caller, right, await find(request, here, caller))
+                except Refused:
+                    return
+            yield chunk
 
 
 def refuse(caller: Principal, right: str, place: Place | None = None) -> NoReturn:
@@ -118,13 +142,19 @@ def demand(caller: Principal, right: str, place: Place) -> None:
         refuse(caller, right, place)
 
 
-def demand_in_project(caller: Principal, right: str, key: str, board: Board) -> None:
-    """The same for a project by id or name; one that may not be seen is as one that is not there."""
+def demand_in_project(caller: Principal, right: str, key: str, board: Board, field: str = "") -> None:
+    """Like `check`, for a project by id or name: NotFound, with that field, if it may not be seen.
+
+    '' passes: the service says that no project was named.
+    """
     view = next((it for it in board.projects.values() if key in (it.queue.id, it.queue.name)), None)
-    if view is None:
-        return  # the use case says that there is none
-    missing = NotFound(f"There is no project {key!r}.", "See the projects with: pliant project list")
-    check(caller, right, Target("projects:read", place_of(board, view.queue.id), missing))
+    missing = NotFound(
+        f"There is no project {key!r}.", "See the projects with: pliant project list", field=field
+    )
+    if view is not None:
+        check(caller, right, Target("projects:read", place_of(board, view.queue.id), missing))
+    elif key:
+        raise missing
 
 
 def may_see_unit(caller: Principal, view: QueueView, what: str) -> bool:
@@ -135,7 +165,7 @@ def may_see_unit(caller: Principal, view: QueueView, what: str) -> bool:
 
 
 def about(found: Workload | None, identity: str, board: Board, caller: Principal) -> Target:
-    """A workload, or the lack of it. Raises NotFound."""
+    """The target of a route about a workload. Raises NotFound if there is none."""
     missing = NotFound(
         f"There is no workload {identity[:60]!r}.", "Its id is a UUID; find it with filterBy=name==<name>."
     )
@@ -146,7 +176,7 @@ def about(found: Workload | None, identity: str, board: Board, caller: Principal
 
 
 def known_workload(here: Context, identity: str) -> Workload | None:
-    """One that there is or that is remembered."""
+    """The workload with that id, also a deleted one that is still remembered; None if there is none."""
     view = here.service.board.workloads.get(identity)
     if view is not None:
         return view.workload
@@ -154,7 +184,7 @@ def known_workload(here: Context, identity: str) -> Workload | None:
 
 
 async def workload(request: Request, here: Context, caller: Principal) -> Target:
-    """The one that `{identity}` in the path names."""
+    """The workload that `{identity}` in the path names."""
     identity, board = request.path_params["identity"], here.service.board
     view = board.workloads.get(identity)
     found = view.workload if view is not None else await run_in_threadpool(known_workload, here, identity)
@@ -169,7 +199,7 @@ async def session(request: Request, here: Context, caller: Principal) -> Target:
 
 
 def unit(what: str) -> Find:
-    """The project or department that `{key}` names, by id or name."""
+    """Finds the project or department that `{key}` names, by id or name."""
 
     async def find(request: Request, here: Context, caller: Principal) -> Target:
         board, key = here.service.board, request.path_params["key"]
@@ -190,7 +220,7 @@ def unit(what: str) -> Find:
 
 
 def needs_of(route: BaseRoute) -> Needs | None:
-    """What a route names; None: nothing."""
+    """The Needs of a route; None if it has none."""
     given = route.dependencies if isinstance(route, APIRoute) else ()
     return next((it.dependency for it in given if isinstance(it.dependency, Needs)), None)
 

@@ -1,10 +1,11 @@
-"""The audit's part at the edge: who asks from where, and what was refused or leaves no rows."""
+"""The API's part of the audit: who asks from where; refused requests and those that change no rows."""
 
 import asyncio
 import logging
 import secrets
 
 from fastapi import Request
+from starlette.datastructures import QueryParams
 from starlette.types import Message, Scope, Send
 
 from pliant.api.connections.peer import PEER
@@ -19,13 +20,13 @@ from pliant.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 TRAIL = "trail"
-"""Key in the state of a request that may change something."""
+"""Key of the Trail in the state of a request that may change something."""
 
 REFUSED = frozenset({401, 403, 409})
-"""Of what failed these are recorded; what cannot be read, or is about nothing, touches nothing."""
+"""Failed requests with these statuses are recorded; the others are invalid or about nothing that exists."""
 
 LONGEST = 10.0
-"""Seconds for which an answer waits until its record is on disk."""
+"""Seconds that an answer waits at most for its record to be on disk."""
 
 UNRECORDED = "audit: %s is not recorded: %r"
 
@@ -33,8 +34,14 @@ ACTIONS = {"PUT": "update", "PATCH": "update", "DELETE": "delete", "GET": "read"
 RIGHTS = {"create": "create", "write": "create", "delete": "delete", "exec": "execute", "operate": "execute"}
 
 
+def is_dry(scope: Scope) -> bool:
+    """True if the request changes nothing by its dryRun, of which the last one counts, as for its route."""
+    asked = QueryParams(scope.get("query_string", b"")).get("dryRun", "")
+    return asked.lower() in ("true", "1", "yes", "y", "on", "t")
+
+
 def begin(request: Request, caller: Principal, right: str, action: str = "") -> Trail:
-    """What a record of this request says of who asks; kept for the end of it."""
+    """The Trail of this request: who asks for what. The request's state keeps it until the answer leaves."""
     trail = Trail(
         request=secrets.token_hex(8),
         subject=caller.subject,
@@ -55,14 +62,13 @@ def begin(request: Request, caller: Principal, right: str, action: str = "") -> 
 
 
 def journalled(scope: Scope, service: Service, send: Send) -> Send:
-    """Before the answer leaves there is a record of what was done or refused, if the change made none."""
+    """Before the answer leaves, record what was done or refused, unless the change has recorded it."""
 
     async def sent(message: Message) -> None:
         trail = scope["state"].get(TRAIL) if message["type"] == "http.response.start" else None
         if trail is not None and not trail.recorded:
             status = message["status"]
-            dry = b"dryRun=true" in scope.get("query_string", b"")
-            if status in REFUSED or (status < 400 and not dry):
+            if status in REFUSED or (status < 400 and not is_dry(scope)):
                 await keep(service, trail, status)
         await send(message)
 
@@ -70,7 +76,7 @@ def journalled(scope: Scope, service: Service, send: Send) -> Send:
 
 
 async def keep(service: Service, trail: Trail, status: int) -> None:
-    """Record what changed no rows."""
+    """Record a request that changed no rows; if that fails, log it."""
     record = _closed(service, trail, status)
     try:
         written = asyncio.wrap_future(service.note_audit(record))
@@ -80,8 +86,10 @@ async def keep(service: Service, trail: Trail, status: int) -> None:
 
 
 def keep_login(service: Service, trail: Trail) -> None:
-    """Record a login that is refused: what is open to everybody has no trail when its answer leaves. In a
-    thread, which waits."""
+    """Record a refused login: a route that is open to everyone has no trail when its answer leaves.
+
+    Runs in a thread and waits for the record.
+    """
     record = _closed(service, trail, 401)
     try:
         service.note_audit(record).result(LONGEST)
@@ -91,5 +99,5 @@ def keep_login(service: Service, trail: Trail) -> None:
 
 def _closed(service: Service, trail: Trail, status: int) -> AuditRecord:
     trail.recorded = True
-    CURRENT.set(None)  # or what follows would be recorded as a change of its own
+    CURRENT.set(None)  # else the writing of the record would be recorded as a change of its own
     return trail.record(service.now(), status)

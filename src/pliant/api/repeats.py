@@ -1,8 +1,8 @@
 """One answer for one Idempotency-Key: a client that is not sure whether a POST arrived may send it again.
 
-What makes something keeps its answer, sealed, in the transaction of the change: see `answered`. Of all other
-POSTs it is kept once the change is on disk; if the server is killed between the two, they are carried out
-again, which finds done what was done.
+A POST that creates something stores its answer, sealed, in the transaction of the change: see `answered`. For
+all other POSTs the answer is stored after the change is on disk. If the server is killed between the two, a
+repeated POST is carried out again and finds the change already made.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.api.errors import refusal
 from pliant.api.identity.vault import Vault
+from pliant.api.journal import is_dry
 from pliant.api.paths_elsewhere import KINDS
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, Refused
@@ -30,16 +31,16 @@ from pliant.control.service import Service
 HEADER = b"idempotency-key"
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 BY_THEMSELVES = frozenset(f"/api/v1/workloads/{kind}" for kind in KINDS)
-"""Submissions: here they only wait for one another."""
+"""Submissions: here they only wait for one another; `submit.accept` keeps their answers."""
 
 AT_ONCE = re.compile(
     r"/api/v\d/((exec|attempts|server|sessions|token)(/.*)?|openid/token|workloads/[^/]+/exec(/port)?)"
     r"|/auth/.*/openid-connect/.*"
 )
-"""Paths whose POSTs have nothing that could be answered twice."""
+"""Paths whose POSTs take no key: their answers cannot be repeated."""
 
 LONGEST = 2**20
-"""Bytes of an answer that is kept."""
+"""Largest answer that is stored, in bytes."""
 
 
 T = TypeVar("T")
@@ -50,9 +51,9 @@ SEALED: ContextVar[Vault | None] = ContextVar("sealed", default=None)
 def answered(
     change: Callable[[], T], told: Callable[[T], Response], at: Callable[[T], str] | None = None
 ) -> Response:
-    """What `told` makes of a change; under an Idempotency-Key it is recorded in the change's transaction.
+    """The response that `told` makes of the change; with an Idempotency-Key it is stored in its transaction.
 
-    `at`: where the answer is read if the request is repeated, for what is known only afterwards.
+    `at`: the path where a repeated request reads the answer, for answers that are known only afterwards.
     """
     kept, vault = KEEPING.get(), SEALED.get()
     if kept is None or vault is None:
@@ -78,7 +79,7 @@ def takes_key(path: str) -> bool:
 
 
 class Repeats:
-    """Inside the gate: a key is the caller's own."""
+    """Middleware inside Gate: each caller has its own keys."""
 
     def __init__(self, app: ASGIApp, service: Service, vault: Vault, halt: Halt) -> None:
         self._app, self._service, self._vault, self._halt = app, service, vault, halt
@@ -114,7 +115,7 @@ class Repeats:
             await answer(scope, receive, send)
 
     async def _answered(self, scope: Scope, name: str, body: bytes, send: Send) -> Response | None:
-        """The answer that was given before; None: it is given now. Raises Conflict."""
+        """The stored answer; None if the answer was sent here. Raises Conflict."""
         mark = _mark(scope, body)
         before = await run_in_threadpool(self._service.remembered, name)
         if before is None:
@@ -134,7 +135,7 @@ class Repeats:
         return Response(text, before.status, media_type="application/json" if text else None)
 
     async def _read(self, scope: Scope, path: str, status: int, send: Send) -> None:
-        """What was made, as it is now."""
+        """Send what was created, as it is now, with the stored status."""
 
         async def nothing() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -154,7 +155,7 @@ class Repeats:
         async def once() -> Message:
             nonlocal sent
             if sent:
-                await asyncio.Event().wait()  # nobody leaves before the answer is there
+                await asyncio.Event().wait()  # no disconnect: the request runs to its end
             sent = True
             return {"type": "http.request", "body": body, "more_body": False}
 
@@ -176,12 +177,12 @@ class Repeats:
             await send(message)
 
     def _remember(self, name: str, mark: str, status: int, sealed: str) -> None:
-        TRAIL.set(None)  # it is no change of its own
+        TRAIL.set(None)  # storing the answer is no change of its own
         self._service.remember(name, mark, status, sealed)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """Requests with the same key pass one after another."""
+        """Lets requests with the same key pass one after another."""
         lock, wanted = self._turns.get(name, (asyncio.Lock(), 0))
         self._turns[name] = (lock, wanted + 1)
         try:
@@ -196,10 +197,10 @@ class Repeats:
 
 
 def _key(scope: Scope) -> str | None:
-    """That of a POST which changes something."""
+    """The key of an authenticated POST that is no dry run; None if it has none."""
     if scope["type"] != "http" or scope["method"] != "POST" or "principal" not in scope.get("state", {}):
         return None
-    if b"dryRun=true" in scope.get("query_string", b""):
+    if is_dry(scope):
         return None
     found = next((value for name, value in scope["headers"] if name == HEADER), None)
     return None if found is None else found.decode("latin-1")
@@ -217,7 +218,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _mark(scope: Scope, body: bytes) -> str:
-    """The same for requests that say the same."""
+    """The same text for requests with the same path, query and JSON body."""
     try:
         said = json.dumps(json.loads(body), sort_keys=True).encode()
     except ValueError:

@@ -1,6 +1,6 @@
-"""Every write by somebody is recorded with what it changes, in the same transaction.
+"""Records what each request changes, in the same transaction as the change.
 
-Anyone who takes a request in sets `TRAIL`; what that request has the loop do is then recorded by itself.
+The code that takes a request in sets `TRAIL`; what that request makes the loop do is then recorded.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from pliant.control.ports import Remembered, Row
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
+from pliant.model.asset import Asset
 from pliant.model.audit import AuditRecord, Change
 from pliant.model.booking import Booking
 from pliant.model.identity import (
@@ -45,6 +46,7 @@ WORDS: Mapping[type, str] = {
     Topology: "NetworkTopology",
     PriorityClass: "PriorityClass",
     Booking: "Booking",
+    Asset: "Asset",
     User: "User",
     Application: "ServiceAccount",
     AccessKey: "AccessKey",
@@ -55,21 +57,24 @@ WORDS: Mapping[type, str] = {
     Subscription: "Notification",
     MailServer: "MailServer",
 }
-"""What a record calls a row. Rows of other kinds follow from these."""
+"""What a record calls a row. Rows of other kinds are not in a record."""
 
 OF_WORKLOADS = frozenset(
     {"name", "project", "kind", "priority", "priority_class", "preemptible", "desired", "purge"}
     | {"cancelled_by", "shared", "user", "owner", "groups"}
 )
-"""Of a workload only these: its command line may hold what is nobody's business."""
+"""The only fields of a workload that are recorded: its command line may hold private data."""
 
-SECRET = frozenset({"password", "secret", "again"})
-"""Fields whose values are never recorded; that they changed is."""
+SECRET = frozenset({"password", "secret", "again", "body"})
+"""Fields whose values are never recorded, only that they changed. The body of an asset may hold variables."""
+
+SECONDARY = frozenset({LoginSession, AccessRule, Asset})
+"""Kinds that change with rows of other kinds, e.g. are deleted with their project."""
 
 
 @dataclass(slots=True)
 class Trail:
-    """One request, as far as a record tells of it."""
+    """What a record says about one request."""
 
     request: str
     subject: str
@@ -80,7 +85,7 @@ class Trail:
     path: str
     permission: str
     action: str
-    recorded: bool = False  # with what it changed
+    recorded: bool = False  # True once its changes are recorded
 
     def record(
         self,
@@ -113,13 +118,13 @@ TRAIL: ContextVar[Trail | None] = ContextVar("trail", default=None)
 
 
 def unchanged() -> None:
-    """This request asks again for what was done before: there is nothing to record."""
+    """Note that this request repeats one that was done before: there is nothing to record."""
     if (trail := TRAIL.get()) is not None:
         trail.recorded = True
 
 
 def audited(run: Callable[[Draft], T], state: State) -> Callable[[Draft], T]:
-    """The same, with a record of what it changes if somebody asked for it."""
+    """`run`, with a record of what it changes if a request causes it."""
     trail = TRAIL.get()
     if trail is None:
         return run
@@ -138,8 +143,8 @@ def audited(run: Callable[[Draft], T], state: State) -> Callable[[Draft], T]:
 
 
 def _about(rows: Iterable[Any], gone: Iterable[Any]) -> tuple[str, str, str]:
-    """What a change is about: its first row, a session only if there is nothing else."""
-    found = sorted([*rows, *gone], key=lambda row: type(row) is LoginSession)
+    """(kind, id, name) of what a change is about: its first row, of a secondary kind only if all are."""
+    found = sorted([*rows, *gone], key=lambda row: type(row) in SECONDARY)
     if not found:
         return ("", "", "")
     row = found[0]
@@ -180,7 +185,7 @@ def _set(settings: Mapping[str, str]) -> Iterable[Change]:
 
 
 def _known(row: Any, state: State) -> Any:
-    """The row as it was."""
+    """The row before the change; None: it is new."""
     if of_world(row):
         return state.world.known(row)
     seen = state.access.seen
@@ -201,6 +206,12 @@ def _known(row: Any, state: State) -> Any:
             return seen.allowances.get((row.subject, row.project))
         case PriorityClass():
             return state.priorities.get(row.name)
+        case Asset():
+            return state.assets.get(row.id)
+        case Subscription():
+            return state.subscriptions.get(row.id)
+        case MailServer():
+            return state.mail_server
     return None
 
 

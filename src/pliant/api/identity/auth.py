@@ -1,4 +1,4 @@
-"""Who asks: an account of this machine at the other end of the socket, or anyone who has a token."""
+"""Authenticates callers: an account of this machine on the socket, or a client with a token."""
 
 import getpass
 import hashlib
@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -41,7 +43,7 @@ from pliant.model.rights import Grant
 from pliant.wire.proof import LEAST, MOST, PATH, key_of, named, proof
 
 VOUCHED = "vouched"
-"""Type of a subject for which anyone who has the token of the state folder has spoken."""
+"""Type of a subject that a holder of the state folder's token has vouched for."""
 
 KEY = "plk_"
 """An access key as a token: this, its client id, `_`, its secret."""
@@ -52,37 +54,37 @@ def token_of(client: str, secret: str) -> str:
 
 
 NAMED = 16
-"""Digits of its hash by which a client names a key in the question for a proof."""
+"""Digits of a key's hash with which a client names the key when it asks for a proof."""
 
 ADMINISTRATORS = "pliant-admin"
 """Group of the machine whose members are system administrators on a box."""
 
 OPENID = "/api/v1/openid"
-"""Below it lies what a login by a provider asks for; it is open, as the person is not known yet."""
+"""Prefix of the routes of a login by a provider; they are open, because the person is not known yet."""
 
 OPEN = frozenset(
     {"/healthz", "/readyz", "/version", PATH, "/api/docs", "/api/v1/token", "/api/v2/token", OPENID}
     | {f"{OPENID}/{what}" for what in ("login", "arrived", "allow", "token")}
 )
-"""Paths that anybody may ask for."""
+"""Paths that need no token."""
 
 OPEN_TOKEN = re.compile(r"/auth/realms/[^/]+/protocol/openid-connect/token")
-"""So may it be, whatever the realm: an older address of the same."""
+"""An older address of the token route, for any realm; it needs no token either."""
 
 OF_ATTEMPTS = (("GET", "allocation"), ("POST", "link"), ("POST", "acks"), ("POST", "progress"))
-"""What the token of an attempt is good for, below its own path."""
+"""What the token of an attempt may call, below its own path."""
 
 LOOPBACK_OPEN = frozenset({"/metrics"})
-"""Paths that anybody on this machine may ask for."""
+"""Paths that need no token if the request comes from this machine."""
 
 
 def attempt_token(attempt: str, secret: bytes) -> str:
-    """What the tasks of an attempt (`<workload>/<task>/<number>`) show to the server."""
+    """The token with which the tasks of an attempt (`<workload>/<task>/<number>`) authenticate."""
     return f"attempt:{attempt}:{hmac.new(secret, attempt.encode(), hashlib.sha256).hexdigest()}"
 
 
 def _account() -> str:
-    """The name of the account that runs the server; its number where it has no name, as in containers."""
+    """The name of the account that runs the server; its uid if it has no name, as in containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -90,7 +92,7 @@ def _account() -> str:
 
 
 class Authority:
-    """Knows who sends what. Raises Unauthorized."""
+    """Finds the principal of a request. Raises Unauthorized."""
 
     def __init__(
         self,
@@ -102,11 +104,11 @@ class Authority:
         box: bool = False,
         least: int = 0,
     ) -> None:
-        """`token()` is that of the state folder now, `secret` signs for attempts; `least`: uid on a box."""
+        """`token()`: the state folder's token now; `secret` signs for attempts; `least`: smallest uid."""
         self._token = token
         self._secret = secret
         self.vault = Vault(secret)
-        # A key of its own: what attempts can have signed must never pass for one of these.
+        # Signs with a key of its own: the token of an attempt must never pass for one of these.
         self.signer = Signer(keys or (lambda: (secret,)))
         self._access = access
         self.tries = Tries()
@@ -117,27 +119,35 @@ class Authority:
 
     def who(self, header: str) -> Principal:
         """The principal of an `Authorization` header."""
+        return self.standing(header)()
+
+    def standing(self, header: str) -> Callable[[], Principal]:
+        """Finds the principal of a header, with its rights at each call. A token may expire meanwhile."""
         scheme, _, token = header.partition(" ")
         token = token.strip()
         if not header:
             raise Unauthorized("No token was sent.", "Send the header: Authorization: Bearer <token>")
         if scheme.lower() != "bearer":
-            raise Unauthorized(
-                f"{scheme[:20]!r} is not a supported authorization scheme.",
-                "Use: Authorization: Bearer <token>",
-            )
+            wrong = f"{scheme[:20]!r} is not a supported authorization scheme."
+            raise Unauthorized(wrong, "Use: Authorization: Bearer <token>")
+        if self.knows(token) or token.startswith(("attempt:", KEY)):
+            return partial(self._of_secret, token)
+        return partial(self._of_claims, self.signer.read(token, ACCESS))
+
+    def _of_secret(self, token: str) -> Principal:
+        """The principal of a token that holds no claims."""
         if self.knows(token):
             return self._owner()
         if token.startswith("attempt:"):
             return self._attempt(token)
-        if token.startswith(KEY):
-            client, _, secret = token.removeprefix(KEY).partition("_")
-            row = self.client(client, secret)
-            return self._of_key(row) if isinstance(row, AccessKey) else self._of_application(row)
-        return self._of_claims(self.signer.read(token, ACCESS))
+        if not token.startswith(KEY):
+            raise Unauthorized("The token is no longer valid.", "Log in again: pliant login")
+        client, _, secret = token.removeprefix(KEY).partition("_")
+        row = self.client(client, secret)
+        return self._of_key(row) if isinstance(row, AccessKey) else self._of_application(row)
 
     async def peer(self, uid: int) -> Principal:
-        """The principal of a process at the other end of the Unix socket; root may read all files anyway."""
+        """The principal of a process on the socket. Off a box root is the owner: it can read all files."""
         if not self.box:
             if uid not in (0, os.geteuid()):
                 raise Unauthorized(
@@ -147,7 +157,7 @@ class Authority:
         return self._of_account(await self.accounts.of(uid))
 
     def _of_account(self, known: Known) -> Principal:
-        """An account of the machine, by whichever way it comes."""
+        """The principal of an account of the machine."""
         name, uid = known.account.name, known.account.uid
         subject = subject_of(UNIX, name)
         groups = [subject_of(UNIX_GROUP, group) for group in known.groups]
@@ -165,7 +175,7 @@ class Authority:
         )
 
     def proof(self, name: str, nonce: str, at: tuple[str, int]) -> str:
-        """That this server knows the token of that name (wire.proof), shown to who reached it there."""
+        """The proof (wire.proof) that this server knows the named token; `at`: its end of the connection."""
         if not LEAST <= len(nonce) <= MOST or not nonce.isalnum():
             raise BadRequest("The nonce is not valid.", f"Send {LEAST} to {MOST} letters and digits.")
         row = next((row for row in self._access().clients.values() if row.secret[:NAMED] == name), None)
@@ -173,7 +183,7 @@ class Authority:
         return proof(key, nonce, *at)
 
     def _token_named(self, name: str) -> str:
-        """Raises Unauthorized."""
+        """The token that `name` stands for. Raises Unauthorized."""
         if name == named(token := self._token()):
             return token
         if name.startswith("attempt:"):
@@ -181,22 +191,20 @@ class Authority:
         return self.signer.completed(name)
 
     def knows(self, token: str) -> bool:
-        """True for the token of the state folder, which counts for nothing on a box."""
+        """True for the token of the state folder; False on a box."""
         return not self.box and hmac.compare_digest(token.encode(), self._token().encode())
 
     def client(self, client: str, secret: str) -> Application | AccessKey:
-        """The program or key with that client id, if the secret is its own."""
+        """The application or key with that client id. Raises Unauthorized if the secret is not its own."""
         row = self._access().clients.get(client)
         digest = hashlib.sha256(f"{KEY}{client}_{secret}".encode()).hexdigest()
-        if (
-            not hmac.compare_digest(digest, row.secret if row is not None else "-" * len(digest))
-            or row is None
-        ):
+        same = hmac.compare_digest(digest, row.secret if row is not None else "-" * len(digest))
+        if row is None or not same:
             raise Unauthorized("The secret is not valid.", "Get a new one: pliant key create NAME")
         return row
 
     def issue(self, name: str) -> Issued:
-        """For anyone who has the server's own token and says who they are."""
+        """Tokens for a name that a holder of the server's token vouches for. Raises BadRequest."""
         if not 0 < len(name) <= 128 or not name.isprintable():
             raise BadRequest(f"{name[:40]!r} cannot be a user's name.", "Use 1 to 128 printable characters.")
         claims = {"sub": subject_of(VOUCHED, name), "of": named(self._token())}
@@ -205,7 +213,7 @@ class Authority:
         )
 
     def refresh(self, token: str) -> Issued:
-        """Another pair for anyone who was vouched for. Raises Unauthorized."""
+        """New tokens for the refresh token of a vouched name. Raises Unauthorized."""
         claims = self.signer.read(token, REFRESH)
         kind, _, name = str(claims["sub"]).partition(":")
         if kind != VOUCHED or self.box or claims.get("of") != named(self._token()):
@@ -227,15 +235,16 @@ class Authority:
         subject = str(claims["sub"])
         kind, _, identity = subject.partition(":")
         access, generation = self._access(), claims.get("gen")
-        # Only who has the server's token can have had it issued; with that token it ends.
+        # Only a holder of the server's token can have had it issued; it ends with that token.
         if kind == VOUCHED and not self.box and claims.get("of") == named(self._token()):
             if (user := access.user_names.get(identity)) is not None:
                 return self._of_user(user, "")
             owner = identity == self.owner
             subject = subject_of(UNIX, self.owner) if owner else subject
             return Principal(identity, subject, ALL, account=self._here, admin=owner, vouched=True)
-        if (key := access.keys.get(str(claims.get("key", "")))) is not None and "key" in claims:
-            if generation != key.generation:
+        if "key" in claims:  # also of a key that is gone: its owner's own tokens have no key
+            key = access.keys.get(str(claims["key"]))
+            if key is None or generation != key.generation:
                 raise gone
             return self._of_key(key)
         if kind == USER and (user := access.users.get(identity)) is not None:
@@ -288,7 +297,7 @@ class Authority:
         return replace(principal, via=key.id, only=principal.only or key.only, owner=False)
 
     def _bound(self, name: str, subject: str, account: Account | None, via: str) -> Principal:
-        """Somebody of this server's own users; off a box all jobs are processes of one account."""
+        """The principal of a user or application of this server; off a box all jobs run as one account."""
         subjects = [subject]
         if self.box and account is not None and (known := local(account.name)) is not None:
             subjects += [subject_of(UNIX_GROUP, group) for group in known.groups]
@@ -311,7 +320,7 @@ class Authority:
 
 
 class Gate:
-    """Lets nothing pass without a principal but what is open. A route cannot forget to ask."""
+    """Middleware: refuses a request without a principal unless its path is open. No route can forget it."""
 
     def __init__(self, app: ASGIApp, authority: Authority, service: Service) -> None:
         self._app = app
@@ -331,21 +340,23 @@ class Gate:
         try:
             peer = scope.get("state", {}).get(PEER)
             if peer is None or header:
-                principal = self._authority.who(header.decode("latin-1"))
+                standing: Callable[[], Any] = self._authority.standing(header.decode("latin-1"))
+                principal = standing()
                 self._demand_own(principal, peer)
             else:
-                principal = await self._authority.peer(peer)
+                standing = partial(self._authority.peer, peer)
+                principal = await standing()
             _check_reach(principal, scope["method"], scope["path"])
             if not (principal.owner or principal.attempt):
                 self._pace.take(principal.person)
         except Refused as error:
             await refusal(error)(scope, receive, send)
             return
-        scope.setdefault("state", {})["principal"] = principal
+        scope.setdefault("state", {}).update(principal=principal, standing=standing)
         await self._app(scope, receive, journalled(scope, self._service, send))
 
     def _demand_own(self, principal: Principal, peer: int | None) -> None:
-        """The token of an attempt is good only in the hands of the account that the attempt runs as."""
+        """On a box: raise Unauthorized if the socket's account is neither root nor the attempt's own."""
         if peer is None or not (self._authority.box and principal.attempt):
             return
         view = self._service.board.workloads.get(principal.attempt.partition("/")[0])
@@ -378,3 +389,10 @@ async def _principal(request: Request) -> Principal:
 
 
 Caller = Annotated[Principal, Depends(_principal)]
+
+
+async def principal_now(request: Request) -> Principal:
+    """The caller as its rights are now, while its request is still being answered. Raises Refused."""
+    found = request.state.standing()
+    principal: Principal = await found if isawaitable(found) else found
+    return principal

@@ -1,4 +1,4 @@
-"""From what somebody sends to log in to tokens; each success and each failure is recorded."""
+"""Turns what a client sends to log in into tokens; records logins and refused logins."""
 
 import hashlib
 import hmac
@@ -81,9 +81,12 @@ def _source(request: Request) -> str:
 
 def _by_password(here: Context, name: str, password: str, address: str) -> Issued:
     user = here.service.board.access.user_names.get(name)
+    wrong = Unauthorized("The name or the password is not valid.", "Ask an administrator to reset it.")
     if not fits(password, user.password if user is not None else None) or user is None or not user.enabled:
-        raise Unauthorized("The name or the password is not valid.", "Ask an administrator to reset it.")
-    session = here.service.identities.begin_session(user, address)
+        raise wrong
+    session = here.service.identities.begin_session(user.id, address)
+    if session is None:
+        raise wrong
     return _of_session(here.authority, user, session.id, 0)
 
 
@@ -124,42 +127,42 @@ def _of_session(authority: Authority, user: User, session: str, uses: int) -> Is
 # -- by a provider ----------------------------------------------------------------------------------
 
 LIVES = 600.0
-"""Seconds within which somebody who began must have logged in."""
+"""Seconds within which a login that has begun must be finished."""
 
 AGAIN = "refresh-token"
-"""What of a provider's is kept sealed in the row of a user."""
+"""Name of the provider's refresh token in what is kept sealed in the row of a user."""
 
 MOST_LOGINS = 10_000
-"""Logins that have begun; with more the oldest are forgotten."""
+"""Most logins that have begun; with more the oldest are forgotten."""
 
 
 class Foreign(NotKnown):
-    """There is no such login, or somebody else began it: nothing was asked of the provider."""
+    """There is no such login, or another client began it: the provider was not asked."""
 
 
 class Pending(Conflict):
-    """Nobody has logged in in the browser yet."""
+    """The login in the browser is not finished."""
 
     code = "login-pending"
 
 
 @dataclass(slots=True)
 class Login:
-    """One that has begun."""
+    """A login that has begun."""
 
     state: str  # goes through the provider and the browser
     nonce: str
     verifier: str
-    holder: str  # SHA-256 of a secret of who began: a browser's cookie, or a program's
-    shown: str  # to be compared by whom a program asks to log in; empty: a page of this server began
+    holder: str  # SHA-256 of the secret of the browser (a cookie) or program that began it
+    shown: str  # the code that the person compares, if a program began; empty: a page of this server did
     until: float
-    person: Person | None = None  # as soon as the browser came back
-    ticket: str = ""  # allows the program; the page alone has it
+    person: Person | None = None  # once the browser came back
+    ticket: str = ""  # allows the program; only the page has it
     allowed: bool = False
 
 
 class Logins:
-    """Those that have begun, in memory: with the server they are forgotten. For any thread."""
+    """Logins that have begun, in memory: a restart forgets them. Thread-safe."""
 
     def __init__(self, relying: Relying, clock: Callable[[], float] = time.monotonic) -> None:
         self.relying = relying
@@ -168,7 +171,7 @@ class Logins:
         self._begun: dict[str, Login] = {}
 
     def begin(self, holder: str, program: bool) -> tuple[Login, str]:
-        """A new one, and the address at which one logs in."""
+        """A new login, and the address where the person logs in."""
         letters = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: they make no words
         shown = "".join(secrets.choice(letters) for _ in range(8)) if program else ""
         made = Login(
@@ -189,7 +192,7 @@ class Logins:
         return made, address
 
     def returned(self, state: str, code: str, secret: str, issuer: str | None) -> Person:
-        """Who came back to the page that began. Of two who come with one state the first is heard."""
+        """The person who came back to the page that began. A state works once: the first request takes it."""
         with self._guard:
             login = self._known(state)
             if login.shown or not _holds(login, secret):
@@ -198,7 +201,7 @@ class Logins:
         return self.relying.person(code, login.verifier, login.nonce, issuer)
 
     def arrived(self, state: str, code: str, issuer: str | None) -> Login:
-        """The same for a program's, which the page must allow."""
+        """Finish a program's login in the browser; the page must then allow it."""
         with self._guard:
             login = self._known(state)
             if not login.shown or login.ticket:
@@ -208,7 +211,7 @@ class Logins:
             login.person = self.relying.person(code, login.verifier, login.nonce, issuer)
         except Refused:
             with self._guard:
-                self._begun.pop(state, None)  # the program hears of it
+                self._begun.pop(state, None)  # so the program learns of it
             raise
         return login
 
@@ -220,7 +223,7 @@ class Logins:
             login.allowed = True
 
     def collected(self, state: str, secret: str) -> Person:
-        """Whom the page has allowed; once. Raises Pending."""
+        """The person of a program's login that the page has allowed; works once. Raises Pending."""
         with self._guard:
             login = self._known(state)
             if not login.shown or not _holds(login, secret):
@@ -249,7 +252,7 @@ def logins(here: Context) -> Logins:
 
 
 def user_id(issuer: str, subject: str) -> str:
-    """The user that a subject of a provider is: always the same, and never one that was made here."""
+    """The id of the user for a provider's subject: always the same, and never that of a user made here."""
     digest = hashlib.sha256(f"pliant openid\0{issuer}\0{subject}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=5))
 
@@ -268,7 +271,7 @@ def by_provider(here: Context, request: Request, find: Callable[[], Person]) -> 
 
 
 def noted(here: Context, request: Request, find: Callable[[], T]) -> T:
-    """What was found; a refusal is recorded if there is such a login, so that a stranger records nothing."""
+    """The result of `find`. A refusal is recorded, except Foreign, which a stranger can cause."""
     try:
         return find()
     except Foreign:
@@ -291,7 +294,7 @@ def _of_person(here: Context, provider: Provider, person: Person, source: str) -
         raise Unauthorized(f"The user {user.name} is disabled.", "Ask an administrator.")
     host = urlsplit(provider.issuer).hostname or "provider"
     other = f"{person.name}@{host}"
-    # A name that an account of this machine has would let its owner be taken for another.
+    # With the name of an account of this machine, the user could be taken for that account.
     names = (
         [other]
         if by_name(person.name) is not None or here.authority.owner == person.name
@@ -307,7 +310,7 @@ def admitted(provider: Provider, person: Person) -> bool:
 
 
 def told_of(here: Context, provider: Provider, person: Person) -> Told:
-    """Raises Unauthorized where no job of theirs may run."""
+    """What the provider says of the person. Raises Unauthorized if no job may run as the named account."""
     grants, account = tuple(_grants(here, provider, person)), _account(here, provider, person)
     return Told(
         provider.by,
@@ -320,7 +323,7 @@ def told_of(here: Context, provider: Provider, person: Person) -> Told:
 
 
 def sealed(here: Context, again: str) -> str:
-    """A provider's refresh token, to be stored."""
+    """A provider's refresh token, sealed to be stored; '' if there is none."""
     return here.authority.vault.sealed({AGAIN: again}) if again else ""
 
 
@@ -338,7 +341,7 @@ def _account(here: Context, provider: Provider, person: Person) -> Account | Non
 
 
 def _grants(here: Context, provider: Provider, person: Person) -> Iterable[Grant]:
-    """What the groups give. A project that there is not gives nothing, and the log says so."""
+    """The grants of the person's groups. A role in a missing project gives nothing and is logged."""
     board = here.service.board
     for group, role, project in provider.roles:
         if group not in person.groups:

@@ -1,4 +1,4 @@
-"""From what happened to what travels: events and history records of one workload."""
+"""Renders events, history records, attempts and outcomes of workloads."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -42,7 +42,7 @@ _PHASES = {
     EventKind.FAILED: Phase.FAILED,
     EventKind.DELETED: Phase.DELETING,
 }
-"""Kinds of events that say which phase a workload has come to."""
+"""The phase that begins with an event of that kind."""
 
 EVENTS: Listing[tuple[int, Event]] = Listing(
     {
@@ -54,7 +54,7 @@ EVENTS: Listing[tuple[int, Event]] = Listing(
     },
     searched=("reason", "message", "source"),
 )
-"""What can be asked of them; each with its place in all history."""
+"""How events can be listed; each has its place in all history."""
 
 AskedEvents = Annotated[Window, Depends(EVENTS.asked)]
 
@@ -62,7 +62,7 @@ AskedEvents = Annotated[Window, Depends(EVENTS.asked)]
 def event_item(
     view: WorkloadView, cluster: str, number: int, event: Event, may_read: MayRead | None = None
 ) -> EventItem:
-    """Without what this reader may not be told; `number` is its place in all history."""
+    """The event without names that the caller may not read; `number` is its place in all history."""
     return decision_item(view.workload, view.project.namespace, cluster, number, event, may_read)
 
 
@@ -74,7 +74,7 @@ def decision_item(
     event: Event,
     may_read: MayRead | None = None,
 ) -> EventItem:
-    """The same where the workload may have been deleted."""
+    """The same for a workload that may have been deleted."""
     involved: Involved = {
         "uid": workload.id,
         "kind": f"{workload.kind.value}Workload",
@@ -85,16 +85,17 @@ def decision_item(
 
 
 def seen(event: Event, may_read: MayRead) -> Event:
-    """The same without names that a reader may not be told.
+    """The event without names that the caller may not read.
 
-    Its reason is made again, without them, and put into words again. Where this version cannot do that (the
-    event is of another one), its numbers and its message are left out.
+    Its message is made again, from its reason without them. If this version cannot do that (the event is of
+    another one), its numbers, its names and its message are left out.
     """
     if not event.reason:
         return event
     reason = again(event.reason, event.numbers, event.names)
     if reason is None:
-        return replace(event, message=f"Details are not available to this user ({event.reason}).", numbers=())
+        message = f"Details are not available to this user ({event.reason})."
+        return replace(event, message=message, numbers=(), names=())
     less = reason.seen_by(may_read)
     if less == reason:
         return event
@@ -102,7 +103,7 @@ def seen(event: Event, may_read: MayRead) -> Event:
 
 
 def happening(cluster: str, number: int, event: Event) -> EventItem:
-    """About something that is no workload."""
+    """An event about something that is not a workload."""
     kind, _, identity = event.subject.partition("/")
     return _item(cluster, number, event, {"kind": kind.capitalize(), "name": identity or kind})
 

@@ -1,4 +1,4 @@
-"""What was asked for, as it is told again."""
+"""Renders what a workload asked for."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,16 +20,24 @@ Item = dict[str, Any]
 MASKED = "***"
 """Shown for the value of every environment variable: only the running task has it."""
 
+HIDDEN: Item = {
+    **dict.fromkeys(("command", "args", "servingPort", "workingDir", "submittedFrom"), None),
+    **{name: [] for name in ("commandArgv", "argsArgv", "environmentVariables", "capturedVariables")},
+    **{name: [] for name in ("ports", "exposedUrls")},
+    "storage": {},
+}
+"""Shown to a caller who may not know what runs in a job."""
+
 
 def preemptibility(workload: Workload) -> str:
-    """What others may take of it, in the word in which it can be asked for."""
+    """The preemptibility, as a submission spells it."""
     if workload.preemptible:
         return "preemptible"
     return "semi-preemptible" if workload.semi_preemptible else "non-preemptible"
 
 
 def spec_of(workload: Workload) -> Item:
-    """What was asked for, in the words in which it can be asked for again."""
+    """The spec of a workload, in the form in which it can be submitted again."""
     launch, group = workload.launch, workload.groups[-1]  # of a distributed workload: its workers
     request = group.request
     compute: Item = {
@@ -143,7 +151,13 @@ def submitted(
     notices: Sequence[str] = (),
     asked: str | None = None,
     elements: Sequence[str] = (),
+    *,
+    inside: bool = True,
 ) -> Submitted:
+    """`inside`: the caller may know what runs in the job."""
+    spec = spec_of(workload)
+    if not inside:
+        spec |= {name: value for name, value in HIDDEN.items() if name in spec}
     project = board.projects.get(workload.project)
     return {
         "name": workload.element.name if workload.element is not None else workload.name,
@@ -157,7 +171,7 @@ def submitted(
         "deletedAt": stamp_or_none(workload.deleted),
         "desiredPhase": workload.desired.value,
         "actualPhase": workload.phase.value,
-        "spec": spec_of(workload),
+        "spec": spec,
         "projectName": project.queue.name if project is not None else "",
         "elements": list(elements),
         "notices": list(notices),

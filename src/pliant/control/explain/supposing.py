@@ -1,4 +1,4 @@
-"""What-if: from what somebody supposes, in words of the API, to changed rows. Nothing of it is recorded."""
+"""What-if: turns supposed changes, in the words of the API, into changed rows. Nothing is recorded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ KINDS = ("submit", "end", "add-nodes", "drain", "remove", "fail", "quota", "limi
 
 
 def suppose(world: World, now: int, settings: Settings, said: Sequence[Mapping[str, Any]]) -> Change:
-    """All as one change, each part seeing those before it. Raises Refused; the world stays as it was."""
+    """All as one change; each part sees those before it. Raises Refused; the world stays as it was."""
     total, undo = Change(), []
     try:
         for number, entry in enumerate(said, 1):
@@ -42,7 +42,7 @@ def suppose(world: World, now: int, settings: Settings, said: Sequence[Mapping[s
 
 
 def _final(change: Change) -> Change:
-    """Drops come first when a change is made: what was dropped after it was put should not come back."""
+    """The change without puts of dropped rows: drops are applied first, so the puts would bring them back."""
     dropped = set(map(WORLD_ROWS.identity, change.drops))
     return Change(tuple(row for row in change.puts if WORLD_ROWS.identity(row) not in dropped), change.drops)
 
@@ -90,7 +90,7 @@ def _node(world: World, entry: Mapping[str, Any]) -> str:
 
 
 def _some(world: World, entry: Mapping[str, Any]) -> list[str]:
-    """The node that is named, or all of a label, such as that of a rack."""
+    """The named node, or all nodes with a label, such as that of a rack."""
     if "label" not in entry:
         return [_node(world, entry)]
     key, value = str(entry["label"]), str(entry.get("value", ""))
@@ -122,8 +122,14 @@ def _workload(world: World, entry: Mapping[str, Any]) -> Workload:
     return found[0]
 
 
-def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Change:
+def supposed_job(entry: Mapping[str, Any], number: int) -> tuple[str, str]:
+    """(id, name) of the job that a `submit`, the change with that number from 1, supposes."""
     name = str(entry.get("name") or f"supposed-{number}")
+    return f"supposed-{number}-{name}", name
+
+
+def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Change:
+    wid, name = supposed_job(entry, number)
     project = _project(world, str(entry.get("project", "")))
     gpus = _count(entry, "gpus", 0, 1000)
     if gpus > 1000 and gpus % 1000:
@@ -141,7 +147,6 @@ def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Ch
     group = TaskGroup(
         "main", request, tasks, tasks, tasks, elastic=bool(entry.get("elastic", False)) and tasks == 1
     )
-    wid = f"supposed-{number}-{name}"
     row = Workload(
         wid,
         name,
@@ -186,7 +191,7 @@ def _nodes(world: World, entry: Mapping[str, Any], number: int) -> Change:
 
 
 def _lost(world: World, names: Sequence[str]) -> Change:
-    """Nodes that are gone with all that runs there: it waits for another place."""
+    """The loss of nodes with all that runs there, which then waits for another place."""
     there = [world.tasks[key] for name in names for key in sorted(world.nodes[name].tasks)]
     lost = frozenset(names)
     puts = {

@@ -1,4 +1,4 @@
-"""Use cases about bookings: GPUs kept for a project, or nodes for nobody, for a time."""
+"""Use cases about bookings: GPUs kept for a project, or nodes kept free for maintenance, for a time."""
 
 import uuid
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from pliant.sched.shares.naming import workload_named
 from pliant.sched.world.state import World
 
 MOST = 1000
-"""Bookings that there may be at a time."""
+"""Most bookings at a time."""
 
 NAMED = 3
-"""Of what is in the way, so many are named."""
+"""Most bookings, and most workloads, that a refusal names as being in the way."""
 
 
 class Bookings:
@@ -33,9 +33,9 @@ class Bookings:
     def book(
         self, wanted: Booking, *, gpus: int, pool: str, nodes: Sequence[str], within_quota: bool
     ) -> Booking:
-        """Make it. `wanted` has no places yet: they are on these nodes, or (without any) on those of a pool.
+        """Create a booking. `wanted` has no places yet: they are on these nodes, or without any on a pool's.
 
-        `within_quota`: not more than the quota of its project. Raises BadRequest, Conflict, NotFound.
+        `within_quota`: refuse more than its project's quota. Raises BadRequest, Conflict, NotFound.
         """
         check_name(wanted.name, "booking")
         _check_times(wanted, self._loop.clock.now())
@@ -60,7 +60,7 @@ class Bookings:
             row = replace(
                 wanted, id=str(uuid.uuid4()), places=found.places, created=draft.now, stage=Stage.PLANNED
             )
-            for name, count in row.places:  # it may have changed since it was looked for
+            for name, count in row.places:  # the node may have changed since the search
                 if room(world, draft.now, row, name) < (1 if row.maintenance else count):
                     raise Conflict(f"Node {name} was used meanwhile.", "Try again.")
             draft.put(row)
@@ -73,7 +73,7 @@ class Bookings:
         return self._loop.call(run)
 
     def cancel(self, key: str, user: str) -> None:
-        """What it kept is free at once."""
+        """Cancel a booking; what it kept is free at once."""
 
         def run(draft: Draft) -> None:
             row = self.known(key)
@@ -85,7 +85,7 @@ class Bookings:
         self._loop.call(run)
 
     def known(self, key: str) -> Booking:
-        """By id or name. Raises NotFound."""
+        """The booking with that id or name. Raises NotFound."""
         for row in self._loop.world.bookings.values():
             if key in (row.id, row.name):
                 return row
@@ -102,18 +102,15 @@ def _check_times(wanted: Booking, now: int) -> None:
 
 
 def _check_quota(world: World, wanted: Booking, gpus: int, now: int) -> None:
-    """At no time more than its project's quota in all pools together, its other bookings included."""
+    """Raise Conflict if its project's bookings at any instant exceed the quotas of all pools together."""
     project = world.projects[wanted.project]
     quotas = [quota.gpu for _, quota in project.quotas]
     if any(quota == UNLIMITED for quota in quotas) or project.derived:
         return
-    others = [
-        row
-        for row in world.bookings.values()
-        if row.project == wanted.project and row.start < wanted.end and wanted.start < row.end
-        if row.stage_at(now) is not Stage.ENDED
-    ]
-    booked = sum(row.gpus for row in others)
+    others = [row for row in world.bookings.values() if row.project == wanted.project]
+    begins = max(now, wanted.start)
+    times = {begins, *(row.start for row in others if begins < row.start < wanted.end)}
+    booked = max(sum(row.gpus for row in others if row.covers(at, now)) for at in times)
     if (booked + gpus) * GPU > sum(quotas):
         already = f" and has booked {counted(booked, 'GPU')} of it" if booked else ""
         raise Conflict(
@@ -126,7 +123,7 @@ def _check_quota(world: World, wanted: Booking, gpus: int, now: int) -> None:
 def _reserved(
     state: Known, now: int, wanted: Booking, gpus: int, pool: str, names: Sequence[str]
 ) -> tuple[Found, str]:
-    """Where it can be, and why it cannot (empty if it can)."""
+    """(where it can be, why it cannot be; '' if it can)."""
     world = state.world
     if wanted.project and wanted.project not in world.projects:
         raise NotFound(f"There is no project {wanted.project!r}.", "See them with: pliant project list")
@@ -141,7 +138,7 @@ def _reserved(
 
 
 def _refusal(world: World, wanted: Booking, found: Found, gpus: int, names: Sequence[str]) -> str:
-    """Why so much cannot be booked there at that time; empty if it can."""
+    """Why so much cannot be booked there at that time; '' if it can."""
     if wanted.maintenance:
         got = {name for name, _ in found.places}
         lacks = [name for name in names if name not in got]

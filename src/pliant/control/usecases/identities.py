@@ -1,4 +1,4 @@
-"""Use cases about people, programs, their keys and sessions, and the rules that give them roles."""
+"""Use cases about users, applications, their keys and sessions, and the rules that give them roles."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -27,24 +27,24 @@ from pliant.model.rights import SYSTEM, TENANT, Grant, Place
 T = TypeVar("T")
 
 MOST_KEYS = 20
-"""Access keys of one person."""
+"""Most access keys of one owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a login provider says of somebody, or what is left where it says nothing any more."""
+    """What a login provider reports of a user, or what remains if it reports nothing any more."""
 
     by: str
     groups: tuple[str, ...] = ()
     grants: tuple[Grant, ...] = ()  # what the groups give
-    again: str | None = ""  # sealed; None: what there is
-    heard: bool = True  # now
-    email: str | None = None  # None: what there is
-    account: Account | None = None  # of this machine; None: what there is
+    again: str | None = ""  # sealed; None: unchanged
+    heard: bool = True  # True: reported just now
+    email: str | None = None  # None: unchanged
+    account: Account | None = None  # of this machine; None: unchanged
 
 
 class Identities:
-    """Every method returns once the change is on disk; what is taken away is gone with the next request."""
+    """Every method returns once the change is on disk; it applies from the next request on."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -56,7 +56,7 @@ class Identities:
     # -- people -------------------------------------------------------------------------------------
 
     def create_user(self, name: str, password: str, by: str, account: Account | None = None) -> User:
-        """`password`: its hash. The first thing to do with it is to set another one."""
+        """`password`: its hash; the user must change it first."""
         if not 0 < len(name) <= 128 or not name.isprintable() or ":" in name or name != name.strip():
             raise BadRequest(
                 f"{name[:40]!r} cannot be a user's name.",
@@ -65,10 +65,7 @@ class Identities:
             )
 
         def run(draft: Draft) -> User:
-            if name in self._seen.user_names:
-                raise NameTaken(
-                    f"A user named {name!r} already exists.", "Choose another name.", field="username"
-                )
+            self._check_free(name, "username")
             row = User(
                 str(uuid.uuid4()), name, password, True, account=account, created=draft.now, created_by=by
             )
@@ -77,8 +74,19 @@ class Identities:
 
         return self._loop.call(run)
 
+    def _taken_by(self, name: str) -> str:
+        """The kind of what has that name; '' if it is free. What is theirs may go by the name alone."""
+        if name in self._seen.user_names:
+            return "A user"
+        programs = self._seen.applications.values()
+        return "An application" if any(row.name == name for row in programs) else ""
+
+    def _check_free(self, name: str, field: str) -> None:
+        if kind := self._taken_by(name):
+            raise NameTaken(f"{kind} named {name!r} already exists.", "Choose another name.", field=field)
+
     def user(self, key: str) -> User:
-        """By id or name."""
+        """The user with that id or name. Raises NotFound."""
         access = self._loop.board.access
         found = access.users.get(key) or access.user_names.get(key)
         if found is None:
@@ -88,7 +96,7 @@ class Identities:
         return found
 
     def set_password(self, identity: str, password: str, *, must_change: bool) -> User:
-        """Ends all that was logged in with the old one."""
+        """Set it, and end all sessions and tokens of the old one."""
         return self._change_user(
             identity,
             lambda row: replace(
@@ -103,7 +111,7 @@ class Identities:
         return self._change_user(identity, lambda row: replace(row, account=account), ends=False)
 
     def log_out(self, identity: str) -> User:
-        """Everywhere."""
+        """End all sessions and tokens of a user."""
         return self._change_user(identity, lambda row: replace(row, generation=row.generation + 1))
 
     def _change_user(self, identity: str, change: Callable[[User], User], *, ends: bool = True) -> User:
@@ -122,7 +130,7 @@ class Identities:
         return self._loop.call(run)
 
     def delete_user(self, identity: str) -> None:
-        """With their rules, keys and sessions. Their jobs run on."""
+        """Delete a user with all rules, keys and sessions. The user's jobs continue."""
 
         def run(draft: Draft) -> None:
             row = self._seen.users.get(identity)
@@ -143,7 +151,7 @@ class Identities:
         self._end_sessions(draft, subject)
 
     def _check_last(self, identity: str, *, but: str = "") -> None:
-        """Raise Conflict if without that user (or without the rule `but`) no administrator were left."""
+        """Raise Conflict if no administrator would be left without that user (or without the rule `but`)."""
 
         def administrators(without: str, rule_gone: str) -> set[str]:
             return {
@@ -171,10 +179,7 @@ class Identities:
         """`secret`: its digest."""
 
         def run(draft: Draft) -> Application:
-            if any(row.name == name for row in self._seen.applications.values()):
-                raise NameTaken(
-                    f"An application named {name!r} already exists.", "Choose another name.", field="name"
-                )
+            self._check_free(name, "name")
             identity = str(uuid.uuid4())
             row = Application(
                 identity, name, client, secret, account=account, created=draft.now, created_by=by
@@ -185,7 +190,7 @@ class Identities:
         return self._loop.call(run)
 
     def change_application(self, identity: str, change: Callable[[Application], Application]) -> Application:
-        """Tokens that were made for it before are worth nothing from then on."""
+        """Change it; tokens that were issued for it before become invalid."""
 
         def run(draft: Draft) -> Application:
             row = self._application(identity)
@@ -243,12 +248,17 @@ class Identities:
 
     # -- sessions -----------------------------------------------------------------------------------
 
-    def begin_session(self, user: User, source: str) -> LoginSession:
-        """For as long as the settings say. Sessions that are over go."""
+    def begin_session(self, identity: str, source: str) -> LoginSession | None:
+        """Begin a session of the length in the settings; expired sessions are dropped.
 
-        return self._loop.call(
-            lambda draft: self._session(draft, self._seen.users.get(user.id, user), source)
-        )
+        None: the user has been deleted.
+        """
+
+        def run(draft: Draft) -> LoginSession | None:
+            row = self._seen.users.get(identity)
+            return self._session(draft, row, source) if row is not None else None
+
+        return self._loop.call(run)
 
     def _session(self, draft: Draft, user: User, source: str) -> LoginSession:
         for old in self._seen.sessions.values():
@@ -264,15 +274,15 @@ class Identities:
     def begin_session_of(
         self, identity: str, names: Sequence[str], told: Told, source: str
     ) -> tuple[User, LoginSession]:
-        """For somebody of whom a provider has spoken; a user with that id is made at the first login.
+        """Begin a session of a user whom a provider has reported; the first login creates the user.
 
-        The new user has the first of the names that nobody has, and no password.
+        The new user gets that id, the first of the names that is free, and no password.
         """
 
         def run(draft: Draft) -> tuple[User, LoginSession]:
             row = self._seen.users.get(identity)
             if row is None:
-                name = next((name for name in names if name not in self._seen.user_names), identity)
+                name = next((name for name in names if not self._taken_by(name)), identity)
                 row = User(identity, name, "", created=draft.now, created_by=told.by)
             row = self._following(draft, row, told)
             return row, self._session(draft, row, source)
@@ -280,9 +290,9 @@ class Identities:
         return self._loop.call(run)
 
     def follow(self, seen: User, told: Told, *, over: bool = False) -> None:
-        """What the provider says now of somebody who logged in before. `over`: their sessions end, too.
+        """Apply what the provider now reports of a user who logged in before. `over`: end the sessions, too.
 
-        Nothing is changed for who has logged in again since they were `seen`.
+        Changes nothing if the provider has reported the user again since `seen`.
         """
 
         def run(draft: Draft) -> None:
@@ -295,7 +305,7 @@ class Identities:
         self._loop.call(run)
 
     def keep(self, identity: str, again: str) -> None:
-        """With what the provider is to be asked from now on, sealed."""
+        """Store what to ask the provider with from now on, sealed."""
 
         def run(draft: Draft) -> None:
             if (row := self._seen.users.get(identity)) is not None:
@@ -304,7 +314,7 @@ class Identities:
         self._loop.call(run)
 
     def _following(self, draft: Draft, row: User, told: Told) -> User:
-        """Rules that the provider gave before, and does not give now, go."""
+        """The user as reported now; drops the rules that the provider no longer gives, adds new ones."""
         subject, wanted = subject_of(USER, row.id), set(told.grants)
         given = {
             rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == told.by
@@ -323,7 +333,7 @@ class Identities:
         return replace(row, groups=told.groups, again=again, told=at, email=email, account=account)
 
     def use_session(self, identity: str, uses: int) -> LoginSession | None:
-        """Count a refresh. None: there is no such session; a token that is used twice ends its session."""
+        """Count a refresh. None: there is no such session, or the token was used twice, which ends it."""
 
         def run(draft: Draft) -> LoginSession | None:
             row = self._seen.sessions.get(identity)

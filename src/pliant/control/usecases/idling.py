@@ -1,4 +1,4 @@
-"""Workloads whose GPUs do nothing: their owner is told, and at the project's limit they are suspended."""
+"""Warns the owners of workloads with idle GPUs, and suspends these at the limit of project or department."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,13 +13,14 @@ from pliant.model.sample import MINUTE, Sample
 from pliant.model.tenancy import TimeLimits
 from pliant.model.workload import Desired, Kind, Phase, Workload
 from pliant.sched.world.chunks import workload_open
+from pliant.sched.world.queue_tree import ancestry
 
 WARNED_AT = 2
-"""The owner is told after one part in so many of the limit."""
+"""The owner is warned after 1/WARNED_AT of the limit."""
 
 
 class Idling:
-    """For one thread at a time. A server that starts knows of no span: it acts later then, never earlier."""
+    """For one thread at a time. A server that starts knows no idle times, so it acts later, never earlier."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -27,7 +28,7 @@ class Idling:
         self._warned: set[str] = set()
 
     def look(self, samples: Sequence[Sample], now: int) -> None:
-        """Raises StaleEpoch, StoreError."""
+        """Warn or suspend by these samples. Raises StaleEpoch, StoreError."""
         spans = {key: span for key, span in self._spans.look(samples, now).items() if span}
         if not spans:
             self._warned.clear()
@@ -60,22 +61,20 @@ class Idling:
 
 
 def ran(identity: str, state: State, now: int) -> int:
-    """Ms: since when it runs; for one that does not, it has only begun."""
+    """Since when (ms) it runs; `now` if it does not run."""
     row = state.world.workloads.get(identity)
     return row.phase_since if row is not None and row.phase is Phase.RUNNING else now
 
 
 def limit_of(identity: str, state: State) -> int:
-    """Ms for which its GPUs may do nothing: of its project, else of its department; 0: for ever."""
+    """Ms for which its GPUs may be idle, by its project, else the nearest department above; 0: for ever."""
     row = state.world.workloads.get(identity)
     project = state.world.projects.get(row.project) if row is not None else None
     if row is None or project is None:
         return 0
-    department = state.world.departments.get(project.department)
-    for queue in (project, department):
-        if queue is not None and (found := _of(row, queue.limits)) is not None:
-            return found
-    return 0
+    departments = state.world.departments
+    above = [departments[key] for key in ancestry(departments, project.department)]
+    return next((found for it in (project, *above) if (found := _of(row, it.limits)) is not None), 0)
 
 
 def _of(row: Workload, limits: TimeLimits) -> int | None:

@@ -1,4 +1,4 @@
-"""People and programs: who may log in. Secrets are shown once and kept as hashes."""
+"""Routes for people and programs that may log in. Secrets are shown once and kept as hashes."""
 
 import re
 from dataclasses import replace
@@ -40,11 +40,14 @@ from pliant.wire.workload import Counted
 
 router = Router(prefix="/api/v1", tags=["people and programs"])
 
+LOGGED_IN = "logged in"
+"""Instead of an address, for tries of a current password: the holder of a token may have many addresses."""
+
 _NAME = re.compile(r"[a-z][-_a-z0-9]*[a-z0-9]")
 
 
 def _account(caller: Principal, name: str) -> Account | None:
-    """'' is none. Anyone who binds an account says as whom jobs run. Raises Forbidden, BadRequest."""
+    """The account; None for ''. Needs a right, as jobs run as that account. Raises Forbidden, BadRequest."""
     if not name:
         return None
     demand(caller, "users:bind", TENANT)
@@ -53,6 +56,22 @@ def _account(caller: Principal, name: str) -> Account | None:
         missing = f"There is no account {name[:64]!r} on this machine for jobs."
         raise BadRequest(missing, f"Try: getent passwd {name}")
     return found
+
+
+def _check_name(here: Context, name: str, account: Account | None, field: str) -> None:
+    """Raise Conflict for the name of an account that shares this server, unless it is bound to an account."""
+    if here.authority.box and account is None and by_name(name) is not None:
+        raise Conflict(
+            f"{name[:40]!r} is an account of this machine, which it could be taken for.",
+            "Choose another name, or bind it to that account.",
+            field=field,
+        )
+
+
+def _may_become(caller: Principal, account: Account | None) -> None:
+    """Raise Forbidden if a new secret would let the caller run jobs as an account that it may not bind."""
+    if account is not None:
+        demand(caller, "users:bind", TENANT)
 
 
 def _outranks(here: Context, caller: Principal, subject: str) -> None:
@@ -102,6 +121,7 @@ def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Resp
     """The answer's password is good for one thing: to set another."""
     password = temporary()
     account = _account(caller, body.get("account", ""))
+    _check_name(here, body["email"], account, "email")
     kept = hashed(password)
     return answered(
         lambda: here.service.identities.create_user(body["email"], kept, caller.user, account),
@@ -146,6 +166,7 @@ def reset_password(key: str, here: Here, caller: Caller) -> Response:
     """A new password that must be changed; all that was logged in ends."""
     row = here.service.identities.user(key)
     _outranks(here, caller, subject_of(USER, row.id))
+    _may_become(caller, row.account)
     if not row.password:
         raise Conflict(
             f"The user {row.name} has no password: a login provider says who it is.",
@@ -173,12 +194,16 @@ def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Res
     row = here.service.board.access.users.get(caller.subject.removeprefix(f"{USER}:"))
     if row is None or not caller.subject.startswith(f"{USER}:"):
         raise BadRequest("You have no password here.", "You are known by your account on this machine.")
+    tries = here.authority.tries
+    tries.check(row.name, LOGGED_IN)
     if not fits(body["currentPassword"], row.password):
+        tries.wrong(row.name, LOGGED_IN)
         raise Unauthorized(
             "The current password is not valid.",
             "Ask an administrator to reset it.",
             field="currentPassword",
         )
+    tries.right(row.name, LOGGED_IN)
     new = hashed(body["newPassword"], here.service.board.settings.password_least)
     change = here.service.identities.set_password
     return answered(lambda: change(row.id, new, must_change=False), lambda _: empty())
@@ -227,6 +252,7 @@ def create_application(body: Received[ApplicationRequest], here: Here, caller: C
         )
     client, secret = client_and_secret()
     kept, account = digest(token_of(client, secret)), _account(caller, body.get("account", ""))
+    _check_name(here, body["name"], account, "name")
     return answered(
         lambda: here.service.identities.create_application(body["name"], client, kept, caller.user, account),
         lambda row: answer({**_application(row), "clientSecret": secret}, 201),
@@ -260,6 +286,7 @@ def update_application(key: str, body: Received[ApplicationChange], here: Here, 
 def renew_secret(key: str, here: Here, caller: Caller) -> Response:
     """The old one is worth nothing from now on."""
     row = _ranked(here, caller, key)
+    _may_become(caller, row.account)
     secret = client_and_secret()[1]
     kept = digest(token_of(row.client, secret))
     return answered(

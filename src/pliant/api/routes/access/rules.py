@@ -1,4 +1,4 @@
-"""Rules that give roles."""
+"""Routes for access rules, which give roles."""
 
 import uuid
 from typing import Annotated
@@ -10,7 +10,7 @@ from pliant.api.errors import Forbidden, status_of_refusal
 from pliant.api.guard import needs
 from pliant.api.identity.accounts import by_name
 from pliant.api.identity.auth import Caller
-from pliant.api.identity.principal import Principal
+from pliant.api.identity.principal import Principal, unit_place
 from pliant.api.late import Router
 from pliant.api.listing import Listing, Window
 from pliant.api.repeats import answered
@@ -31,7 +31,6 @@ from pliant.model.identity import (
     subject_of,
 )
 from pliant.model.rights import ROLES, Grant, Place, may_grant
-from pliant.model.tenancy import Project
 from pliant.wire.access import (
     RuleFailed,
     RuleItem,
@@ -113,7 +112,7 @@ def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
         raise BadRequest(
             f"There is no role {str(body.get('roleName', ''))[:60]!r}.", f"The roles are {words}."
         )
-    scope = _scope(board, body["scopeType"], body.get("scopeId", ""))
+    scope = _scope(board, caller, body["scopeType"], body.get("scopeId", ""))
     rights = role.rights if isinstance(role, CustomRole) else None
     if not may_grant(caller.grants, Grant(role.id, scope, rights), caller.box):
         raise Forbidden(
@@ -235,14 +234,15 @@ def _deletable(identity: str, here: Context, caller: Principal) -> AccessRule:
     return row
 
 
-def _scope(board: Board, kind: str, key: str) -> Place:
+def _scope(board: Board, caller: Principal, kind: str, key: str) -> Place:
+    """Raises NotFound, also for a department or project that the caller may not see."""
     if kind in ("system", "tenant", "cluster"):
         return Place()
     views = board.projects if kind == "project" else board.departments
     found = next((view.queue for view in views.values() if key in (view.queue.id, view.queue.name)), None)
-    if found is None:
+    if found is None or not caller.may(f"{kind}s:read", unit_place(found)):
         raise NotFound(f"There is no {kind} {key[:60]!r}.", f"See them with: pliant {kind} list")
-    return Place(found.department, found.id) if isinstance(found, Project) else Place(found.id)
+    return unit_place(found)
 
 
 def _subject(here: Context, kind: str, key: str) -> tuple[str, int]:

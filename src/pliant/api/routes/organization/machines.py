@@ -1,4 +1,4 @@
-"""Machines: nodes, node pools, clusters."""
+"""Routes for machines: nodes, node pools, clusters."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -80,7 +80,7 @@ def cluster(identity: str, here: Here) -> Response:
 
 
 def check_that_cluster(board: Board, identity: str) -> None:
-    """Raises NotFound for any but the one that there is."""
+    """Raise NotFound unless this is the UUID or the name of this server's cluster."""
     item = cluster_item(board)
     if identity not in (item["uuid"], item["name"]):
         raise NotFound(f"There is no cluster {identity[:60]!r}.", f"This server's is {item['uuid']}.")
@@ -221,8 +221,10 @@ def known_pool(board: Board, key: str) -> NodePool:
 
 
 def _changed(pool: NodePool, body: PoolRequest | PoolChange, board: Board) -> NodePool:
-    """The pool with what the body names."""
+    """The pool with the changes that the body names. Raises BadRequest, NotFound."""
     check_cluster(body.get("clusterId"), board)
+    if body.get("name", pool.name) != pool.name:
+        raise BadRequest("The name of a node pool cannot be changed.", "Make another one.", field="name")
     scheduling = body.get("schedulingConfiguration", {})
     packing: Strategies = {**body.get("placementStrategy", {}), **scheduling.get("placementStrategy", {})}
     pool = replace(

@@ -1,4 +1,4 @@
-"""Who owns quota: projects and departments, and the ranks between them."""
+"""Routes for projects and departments, their quotas, and the ranks between them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +61,7 @@ _LIMITS = {
 
 
 def change_of(body: UnitRequest | UnitChange, here: Context) -> QueueChange:
-    """What the body names."""
+    """The changes that the body names. Raises BadRequest, NotFound."""
     check_cluster(body.get("clusterId"), here.service.board)
     if body.get("enforceRunaiScheduler", True) is False:
         raise BadRequest(
@@ -122,7 +122,7 @@ def quota_change(entry: QuotaRequest, here: Context) -> tuple[str, QuotaChange]:
 
 
 def _rank(entry: QuotaRequest) -> int | None:
-    """By its name or by the older one; both at once must say the same."""
+    """The rank by either of its names; both at once must agree."""
     said = {rank_of(entry[field]) for field in ("rank", "priority") if field in entry}
     if len(said) > 1:
         raise BadRequest(
@@ -134,7 +134,7 @@ def _rank(entry: QuotaRequest) -> int | None:
 
 
 def _named(part: GpuQuota | PlainQuota | QuotaRequest, field: str, unit: int, where: str) -> int | None:
-    """None: not named, leave it. A null that was sent lifts the bound."""
+    """None if it was not sent, which leaves it; a null that was sent lifts the bound."""
     if field not in part:
         return None
     value: float | None = part[field]  # type: ignore[literal-required]
@@ -219,7 +219,7 @@ IfMatch = Annotated[
 
 
 def _revisions(match: str) -> tuple[str, ...]:
-    """'"a", "b"' -> ('a', 'b'); * and nothing: whatever it is."""
+    """'"a", "b"' -> ('a', 'b'); () for * and for nothing: any revision."""
     found = tuple(part.strip().removeprefix("W/").strip('"') for part in match.split(","))
     return () if "*" in found or not match.strip() else found
 
@@ -229,7 +229,7 @@ def _quotas(body: Sequence[QuotaRequest], here: Context) -> QueueChange:
 
 
 def _below(here: Context, key: str | None) -> Place:
-    """The department of that id or name, or the one that is taken if none is named."""
+    """The place of the department with that id or name, by default of the one named default."""
     views = here.service.board.departments.values()
     found = next(
         (view.queue for view in views if (key or "default") in (view.queue.id, view.queue.name)), None
@@ -294,7 +294,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
             demand(caller, "projects:quota", place)
         if what == "project" and ("parentId" in body or "departmentName" in body):
             demand(caller, "projects:create", _below(here, body.get("parentId", body.get("departmentName"))))
-        change = replace(change_of(body, here), only_if=_revisions(match))
+        change = replace(change_of({**body, "name": queue.name}, here), only_if=_revisions(match))
         return rendered(here, changed(here, caller, queue.id, change).id)
 
     def resources(

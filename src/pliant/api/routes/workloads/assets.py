@@ -1,4 +1,4 @@
-"""Environments, compute resources and templates: parts of submissions that have a name and a scope."""
+"""Routes for environments, compute, data sources, credentials and templates, each with a name and a scope."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def meta_of(row: Asset) -> AssetMeta:
 
 
 def scope_of(meta: Any, board: Board) -> tuple[Scope, str]:
-    """For whom something is. Raises BadRequest."""
+    """The scope, and the department or project ('' for the tenant). Raises BadRequest, NotFound."""
     check_cluster(meta.get("clusterId"), board)
     keys = {Scope.PROJECT: meta.get("projectId"), Scope.DEPARTMENT: meta.get("departmentId")}
     words = [word for word in (meta.get("scope"), meta.get("scopeType")) if word]
@@ -113,7 +113,7 @@ def scope_of(meta: Any, board: Board) -> tuple[Scope, str]:
 
 
 def place_at(board: Board, scope: Scope, key: str) -> Place:
-    """Where an asset lies; of what there is not, a place where only those of the tenant may do anything."""
+    """The place of an asset; for a missing unit, a place where only rights in the whole tenant hold."""
     if scope is Scope.TENANT:
         return Place()
     views = board.projects if scope is Scope.PROJECT else board.departments
@@ -121,8 +121,18 @@ def place_at(board: Board, scope: Scope, key: str) -> Place:
     return unit_place(found) if found is not None else Place("-")
 
 
+def seen_at(caller: Principal, board: Board, scope: Scope, key: str) -> Place:
+    """Like `place_at`. Raises NotFound for a unit that is missing or that the caller may not see."""
+    place = place_at(board, scope, key)
+    if scope is not Scope.TENANT and not caller.may(f"{scope.value}s:read", place):
+        raise NotFound(
+            f"There is no {scope.value} {key[:60]!r}.", f"See them with: pliant {scope.value} list"
+        )
+    return place
+
+
 def may_see(caller: Principal, row: Asset, board: Board) -> bool:
-    """The tenant's are for everybody, those of a department for anyone who sees one of its projects."""
+    """True for the tenant's assets, and if the caller may read assets in the unit or a project below it."""
     if row.scope is Scope.TENANT:
         return True
     if caller.may("assets:read", place_at(board, row.scope, row.scope_id)):
@@ -135,7 +145,7 @@ def may_see(caller: Principal, row: Asset, board: Board) -> bool:
 
 
 def _sealed(here: Context, kind: AssetKind, spec: Any) -> dict[str, Any]:
-    """What is kept of a credential: the names of its values, and these sealed."""
+    """What is stored of a credential: the names of its values, and the sealed values. Raises BadRequest."""
     if kind is AssetKind.PASSWORD:
         values = {"password": spec["password"]} | ({"user": spec["user"]} if "user" in spec else {})
     else:
@@ -146,13 +156,13 @@ def _sealed(here: Context, kind: AssetKind, spec: Any) -> dict[str, Any]:
 
 
 def _number(text: str) -> float:
-    """`1.0` as `1`: a client that knows whole numbers alone reads how many GPUs are asked for."""
+    """`1.0` as `1`, for clients that read numbers of GPUs as integers."""
     value = float(text)
     return int(value) if value.is_integer() else value
 
 
 def _spec_told(row: Asset) -> dict[str, Any]:
-    """Of a credential the names of its values only."""
+    """The spec as answers show it: that of a credential without its secret values."""
     kept: dict[str, Any] = json.loads(row.body, parse_float=_number)
     match row.kind:
         case AssetKind.PASSWORD:
@@ -219,7 +229,7 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
     def create(body: Any, here: Here, caller: Caller) -> Response:
         meta: Meta = body["meta"]
         scope, scope_id = scope_of(meta, here.service.board)
-        demand(caller, f"{resource}:write", place_at(here.service.board, scope, scope_id))
+        demand(caller, f"{resource}:write", seen_at(caller, here.service.board, scope, scope_id))
         description = meta.get("description") or ""
         text = spec_text(here, body["spec"])
         row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)

@@ -1,4 +1,4 @@
-"""Policies about submissions: one for each kind of workloads and scope, and what they say together."""
+"""Routes for policies about submissions: one for each kind of workloads and scope, and all combined."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,12 +16,12 @@ from pliant.api.late import Router
 from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
-from pliant.api.responses.spec import spec_of
-from pliant.api.routes.workloads.assets import meta_of, place_at, scope_of
+from pliant.api.responses.spec import HIDDEN, spec_of
+from pliant.api.routes.workloads.assets import meta_of, place_at, scope_of, seen_at
 from pliant.api.schemas.models import Received, without_effect
 from pliant.api.schemas.policy_rules import check_fields
 from pliant.control.errors import NotFound
-from pliant.control.submit.policy import WORDS, Path, Said, effective, filled, rules_of
+from pliant.control.submit.policy import WORDS, Issue, Path, Said, effective, filled, rules_of
 from pliant.model.asset import Asset, AssetKind
 from pliant.model.workload import Desired
 from pliant.wire.assets import (
@@ -36,6 +36,7 @@ from pliant.wire.assets import (
     PolicyRequest,
     ScopeWord,
 )
+from pliant.wire.server import ComplianceIssue
 from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
 
 router = Router(prefix="/api", tags=["policies"])
@@ -56,7 +57,7 @@ ValidateOnly = Annotated[bool, Query(alias="validateOnly", description="Validate
 
 
 def _checked(kind: str, body: Mapping[str, Any]) -> str:
-    """The text that is kept. Raises BadRequest."""
+    """The policy as it is stored. Raises BadRequest."""
     rules: Mapping[str, Any] = body.get("rules", {})
     check_fields(rules, SPECS[kind], kind)
     list(rules_of(rules))
@@ -76,14 +77,26 @@ def _find(here: Context, kind: str, meta: Mapping[str, Any]) -> Asset | None:
     return None
 
 
-def _known(here: Context, kind: str, scope: str | None, project: str, department: str) -> Asset:
+def _known(
+    here: Context,
+    caller: Principal,
+    right: str,
+    kind: str,
+    scope: str | None,
+    project: str,
+    department: str,
+) -> Asset:
+    """The policy of that scope, in which the caller needs the right. Raises NotFound, Forbidden."""
     meta = {"scope": scope, "projectId": project, "departmentId": department}
+    board = here.service.board
+    place = seen_at(caller, board, *scope_of(meta, board))
     row = _find(here, kind, meta)
     if row is None:
         raise NotFound(
             f"There is no policy for {kind} there.",
             f"Make one: pliant policy set {kind} -f FILE (PUT /api/v2/policy/{kind})",
         )
+    demand(caller, right, place)
     return row
 
 
@@ -107,11 +120,11 @@ def policies(here: Here, caller: Caller) -> Response:
 def _keep(
     kind: Kinds, body: AnyPolicy, here: Context, caller: Principal, over: Callable[[Any], Any]
 ) -> Response:
-    """`over`: what becomes of the policy that stands; of none: {}."""
+    """Store a policy. `over` makes it from the present one; from {} if there is none."""
     text = _checked(kind, over({}))
     old = _find(here, kind, body["meta"])
     scope, scope_id = scope_of(body["meta"], here.service.board)
-    demand(caller, "policies:write", place_at(here.service.board, scope, scope_id))
+    demand(caller, "policies:write", seen_at(caller, here.service.board, scope, scope_id))
     notices = told_of(without_effect(SENT[kind], body))
 
     def changed(row: Asset) -> dict[str, str]:
@@ -126,7 +139,7 @@ def _keep(
 def _merged(
     before: Mapping[str, Any], after: Mapping[str, Any], words: Collection[str] = ()
 ) -> dict[str, Any]:
-    """`words`: what has one of them is a rule, and is replaced as a whole."""
+    """`before` changed by `after`. What has one of `words` is a rule and is replaced as a whole."""
     made = dict(before)
     for name, value in after.items():
         below = made.get(name)
@@ -169,11 +182,19 @@ def _entries(said: Mapping[Path, Said]) -> list[dict[str, Any]]:
     ]
 
 
+def _issue(issue: Issue, inside: bool) -> ComplianceIssue:
+    """`inside`: the caller may know what runs in the job; without it, the details name no value of that."""
+    item = issue_item(issue)
+    if not inside and issue.field.split(".")[1] in HIDDEN:
+        item["details"] = f"{issue.field} does not comply with the rule {issue.rule}."
+    return item
+
+
 def _preview(kind: str, body: AnyPolicy, here: Context, caller: Principal) -> Response:
     text = _checked(kind, body["policy"])
     board = here.service.board
     scope, key = scope_of(body["meta"], board)
-    demand(caller, "policies:write", place_at(board, scope, key))
+    demand(caller, "policies:write", seen_at(caller, board, scope, key))
     queues = board.projects if scope.value == "project" else board.departments
     ids = [view.queue.id for view in queues.values() if key and key in (view.queue.id, view.queue.name)]
     if key and not ids:
@@ -197,22 +218,20 @@ def _preview(kind: str, body: AnyPolicy, here: Context, caller: Principal) -> Re
                     "id": row.id,
                     "name": row.name,
                     "projectName": view.project.name,
-                    "complianceIssues": [issue_item(it) for it in found],
+                    "complianceIssues": [_issue(it, caller.inside(row)) for it in found],
                 }
             )
     return answer({"workloads": refused, "checked": checked})
 
 
 def _routes(kind: Kinds) -> None:
-    """Of one kind of workloads: its policies are about its fields."""
+    """The routes for one kind of workloads; its policies concern its fields."""
 
     def read(
         here: Here, caller: Caller, scope: Scoped = None, project: Key = "", department: DepartmentKey = ""
     ) -> Response:
         """The policy of one scope; what all of them say together is at /api/v1/policies/effective."""
-        row = _known(here, kind, scope, project, department)
-        demand(caller, "policies:read", place_at(here.service.board, row.scope, row.scope_id))
-        return answer(_item(row))
+        return answer(_item(_known(here, caller, "policies:read", kind, scope, project, department)))
 
     def put(body: Any, here: Here, caller: Caller, validate: ValidateOnly = False) -> Response:
         """Replace the whole policy of a scope, or make it."""
@@ -237,8 +256,7 @@ def _routes(kind: Kinds) -> None:
     def delete(
         here: Here, caller: Caller, scope: Scoped = None, project: Key = "", department: DepartmentKey = ""
     ) -> Response:
-        row = _known(here, kind, scope, project, department)
-        demand(caller, "policies:write", place_at(here.service.board, row.scope, row.scope_id))
+        row = _known(here, caller, "policies:write", kind, scope, project, department)
         here.service.assets.delete(row.id, caller.user)
         return empty()
 

@@ -9,16 +9,16 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import needs, workload
+from pliant.api.guard import needs, while_allowed, workload
 from pliant.api.guard import session as session_of
-from pliant.api.identity.auth import Caller
+from pliant.api.identity.auth import Caller, principal_now
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, empty, encode
 from pliant.api.schemas.models import Received
 from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import Conflict
+from pliant.control.errors import Conflict, Refused
 from pliant.model.workload import AttemptId
 from pliant.wire.session import Command, Connect, ExecStarted, ExecState, Reach, Resized, Taken
 
@@ -45,6 +45,7 @@ _NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 )
 def logs(
     identity: str,
+    request: Request,
     here: Here,
     caller: Caller,
     follow: bool = False,
@@ -62,7 +63,7 @@ def logs(
     )
     first = next(chunks, None)  # what cannot be read is refused before the answer begins
     source = feed(_whole(first, chunks) if first is not None else iter(()), "logs", here.closing)
-    counted = here.streams.counted(caller.person, source)
+    counted = here.streams.counted(caller.person, while_allowed(request, "workloads:logs", workload, source))
     return StreamingResponse(counted, media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
 
 
@@ -191,11 +192,12 @@ def resize_terminal(
     dependencies=[needs("workloads:exec", session_of, writes=False)],
     responses={200: _OCTETS},
 )
-def output(session: str, here: Here) -> Response:
+def output(session: str, request: Request, here: Here) -> Response:
     """Raw output until the command ends; for one reader at a time."""
     here.sessions.check_free(session)
     source = feed(_output(here, session), "exec", here.closing)
-    return StreamingResponse(source, media_type="application/octet-stream", headers=_NO_BUFFER)
+    allowed = while_allowed(request, "workloads:exec", session_of, source)
+    return StreamingResponse(allowed, media_type="application/octet-stream", headers=_NO_BUFFER)
 
 
 def _output(here: Context, identity: str) -> Iterator[bytes]:
@@ -268,6 +270,7 @@ def kill(session: str, here: Here) -> Response:
     "/watch", dependencies=[needs("workloads:read")], responses={200: {"content": {"text/event-stream": {}}}}
 )
 async def watch(
+    request: Request,
     here: Here,
     caller: Caller,
     project: str = "",
@@ -279,15 +282,16 @@ async def watch(
     Last-Event-ID is not known: forget everything, all workloads follow.
     """
     here.streams.check(caller.person)
-    changes = here.streams.counted(caller.person, Changes(here, project, last, caller).stream())
+    changes = here.streams.counted(caller.person, Changes(request, project, last, caller).stream())
     return StreamingResponse(changes, media_type="text/event-stream", headers=_NO_BUFFER)
 
 
 class Changes:
     """One client's view of what changes. Resume ids are `<epoch>-<version of the board>`."""
 
-    def __init__(self, here: Context, project: str, last: str, caller: Principal) -> None:
-        self._here = here
+    def __init__(self, request: Request, project: str, last: str, caller: Principal) -> None:
+        self._request = request
+        self._here = here = request.app.state.context
         self._caller = caller
         self._project = project
         board = here.service.board
@@ -312,6 +316,12 @@ class Changes:
                 news.clear()
                 board, changed = self._here.service.watch(self._version, 0)
                 if board.version > self._version or self._reset:
+                    try:
+                        self._caller = await principal_now(self._request)
+                    except Refused:
+                        return
+                    if not self._caller.may("workloads:read"):
+                        return
                     text = await run_in_threadpool(self._events, board, changed)
                     if text:
                         yield text

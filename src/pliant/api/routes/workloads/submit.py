@@ -1,4 +1,4 @@
-"""From the body of a submission to what the service takes, and the answer that is given once for each key."""
+"""Routes that submit workloads; each Idempotency-Key gets one answer."""
 
 import asyncio
 import hashlib
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, NoAccount
-from pliant.api.guard import demand_in_project, needs, workload
+from pliant.api.guard import about, check, demand_in_project, needs, workload
 from pliant.api.identity.auth import Caller
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
@@ -31,6 +31,7 @@ from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict, Refused
 from pliant.control.explain.rehearsal import Rehearsal
 from pliant.control.submit.submission import Accepted, Checked, Submission
+from pliant.control.submit.workload import changed
 from pliant.control.usecases.submissions import PATIENCE, Sent
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
@@ -41,25 +42,25 @@ from pliant.wire.submission import Submission as Training
 router = Router(prefix="/api/v1/workloads", tags=["workloads"])
 
 NEVER = "never-fits"
-"""Code of the reason of what no node can ever hold."""
+"""Reason code of a workload that no node can ever hold."""
 
 # -- one answer for one key -------------------------------------------------------------------------
 
 
 def fingerprint(kind: Kind, body: AnySubmission) -> str:
-    """The same for bodies that say the same."""
+    """The same text for equal submissions."""
     text = json.dumps([kind.value, body], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 async def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str) -> Response:
-    """Submit it, or give the answer again that this key was given before; Repeats takes them one by one.
+    """Submit a workload, or give this key's answer again; Repeats passes requests with one key in turn.
 
-    No thread waits for the disk: however many come at once, others are answered meanwhile.
+    No thread waits for the disk: while many submissions wait, other requests are answered.
     """
     mark = ""
     if key:
-        key, mark = f"{caller.subject} {key}", fingerprint(kind, body)  # another's key is another key
+        key, mark = f"{caller.subject} {key}", fingerprint(kind, body)  # each caller has its own keys
         before = await run_in_threadpool(here.service.remembered, key)
         if before is not None:
             if before.fingerprint != mark:
@@ -78,14 +79,13 @@ async def accept(here: Context, body: AnySubmission, kind: Kind, caller: Princip
 
 
 def _asked(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> tuple[Submission, list[str]]:
-    """What is asked for, by somebody who may: policies are told to nobody else."""
+    """The submission and its notices. The right is checked first: errors would tell others of policies."""
     board = here.service.board
-    demand_in_project(
-        caller, "workloads:create", body.get("projectId") or body.get("projectName") or "", board
-    )
+    key = body.get("projectId") or body.get("projectName") or ""
+    demand_in_project(caller, "workloads:create", key, board, "projectId")
     whole = unsealed(complete(body, kind, board), board, here.authority.vault)
     asked, vain = parse_submission(whole, kind, board)
-    if caller.box and caller.account is not None:  # nothing on the machine holds parts of a GPU between users
+    if caller.box and caller.account is not None:  # the machine isolates no GPU fractions between users
         asked = replace(asked, card_owner=str(caller.account.uid))
     return asked, vain
 
@@ -93,7 +93,7 @@ def _asked(here: Context, body: AnySubmission, kind: Kind, caller: Principal) ->
 def _begun(
     here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str
 ) -> tuple[Sent, Callable[[Accepted], bytes]]:
-    """On its way, and what is said once it is on disk."""
+    """The submission on its way, and what renders the answer once it is on disk."""
     service = here.service
     asked, vain = _asked(here, body, kind, caller)
     owner = caller.as_owner()
@@ -207,7 +207,10 @@ def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Awaitable[Respo
     "/inferences/{identity}", dependencies=[needs("workloads:update", workload)], **answers(202, Submitted)
 )
 def change_inference(identity: str, body: Received[InferenceChange], here: Here, caller: Caller) -> Response:
-    """Change one that is suspended: it starts like that when it is resumed."""
+    """Change one that is suspended: it starts like that when it is resumed.
+
+    What it runs is changed only by those who may run commands in it.
+    """
     row, board = typed(here, identity, Kind.INFERENCE).workload, here.service.board
     whole = TypeAdapter[Inference](Received[Inference]).validate_python(
         {"projectId": row.project, "name": row.name, "spec": overlaid(spec_of(row), body["spec"])}
@@ -216,8 +219,11 @@ def change_inference(identity: str, body: Received[InferenceChange], here: Here,
     if caller.box and row.owner is not None:
         asked = replace(asked, card_owner=str(row.owner.uid))
     checked = _checked(here, asked)
+    if changed(row, checked, board.settings.share_across_users).launch != row.launch:
+        check(caller, "workloads:exec", about(row, identity, board, caller))
     made = here.service.change(identity, checked, caller.user)
-    return answer(submitted(made, here.service.board, [*checked.notices, *notices]), 202)
+    told = [*checked.notices, *notices]
+    return answer(submitted(made, here.service.board, told, inside=caller.inside(made)), 202)
 
 
 _ONE = "Answers 202 once the workload is on disk. A repeated Idempotency-Key returns the same workload."

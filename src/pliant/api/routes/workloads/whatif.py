@@ -1,4 +1,4 @@
-"""What would unblock, what-if, draining nodes: questions that are worked on beside the loop."""
+"""Routes for questions that are worked on beside the loop: what-if, drains, what would unblock a workload."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import needs
+from pliant.api.guard import demand_in_project, may_see_unit, needs
 from pliant.api.identity.auth import Caller
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
@@ -16,10 +16,11 @@ from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import reason_item
 from pliant.api.schemas.models import Received
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.dry import Tried
 from pliant.control.explain.questions import Cures, Drained, Supposed, Unblocked
-from pliant.control.explain.supposing import LABELS
+from pliant.control.explain.supposing import LABELS, supposed_job
 from pliant.model.reason import Estimate, MayRead, sentence
 from pliant.sched.explain.what_if import Difference
 from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
@@ -34,8 +35,41 @@ DryRun = Annotated[bool, Query(alias="dryRun", description="Show what would happ
 def what_if(body: Received[Supposition], here: Here, caller: Caller) -> Response:
     """What would be different once all has settled. Nothing is changed."""
     may_read = sight(here.service.board, caller)
-    found = here.service.questions.what_if(body["changes"])
+    found = here.service.questions.what_if(_in_sight(body["changes"], here.service.board, caller))
     return answer(_supposed(found, here.service.now(), may_read))
+
+
+def _in_sight(changes: Sequence[Any], board: Board, caller: Principal) -> Sequence[Any]:
+    """The changes, with workloads by id. Raises NotFound for what is missing or the caller may not see."""
+    if caller.all_seeing:
+        return changes
+    found: list[Any] = []
+    supposed: list[tuple[str, str]] = []
+    for number, entry in enumerate(changes, 1):
+        project, department, name = (entry.get(it) for it in ("project", "department", "workload"))
+        demand_in_project(caller, "projects:read", project or "", board)
+        units = board.departments.values()
+        if department and not any(
+            department in (it.queue.id, it.queue.name) and may_see_unit(caller, it, "department")
+            for it in units
+        ):
+            raise NotFound(f"There is no department {department!r}.", "See them with: pliant department list")
+        if name:
+            seen = [
+                view.workload.id
+                for view in board.workloads.values()
+                if name in (view.workload.id, view.workload.name)
+                and project in (None, view.project.id, view.project.name)
+                and caller.sees(view, board)
+            ]
+            seen += [identity for identity, known in supposed if name in (identity, known)]
+            if not seen:
+                raise NotFound(f"There is no workload {name!r}.", "List them first.")
+            entry = {**entry, "workload": seen[0]} if len(seen) == 1 else entry
+        elif entry["kind"] == "submit":
+            supposed.append(supposed_job(entry, number))
+        found.append(entry)
+    return found
 
 
 @router.post("/nodes/{name}/drain", dependencies=[needs("nodes:update")], **answers(200, DrainItem))
@@ -89,7 +123,7 @@ def unblock_item(found: Unblocked | None, may_read: MayRead) -> dict[str, Any] |
 
 
 def start_item(when: Estimate) -> dict[str, Any]:
-    """When something that waits will start, and how that is known; or why nobody can tell."""
+    """When a pending workload will start and how that is known, or why it is unknown."""
     return {
         "earliest": None if when.earliest is None else stamp(when.earliest),
         "latest": None if when.latest is None else stamp(when.latest),
@@ -100,7 +134,7 @@ def start_item(when: Estimate) -> dict[str, Any]:
 
 
 def remedy_item(cures: Cures, may_read: MayRead) -> dict[str, Any]:
-    """Changes that are needed together, the last of which gives it its kind."""
+    """One remedy: changes that are needed together; the last one gives its kind."""
     steps = tuple(step.seen_by(may_read) for step in cures)
     return {
         "kind": steps[-1].kind,

@@ -1,4 +1,4 @@
-"""Workloads as they are: lists, one, its pods and history, why it waits; suspend, resume, delete."""
+"""Routes for workloads: lists, one, its history and outcome; suspend, resume, cancel, delete."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -97,9 +97,9 @@ Asked = Annotated[Window, Depends(_listing(0).asked)]
 
 
 def everything(here: Context, caller: Principal, board: Board, deleted: bool) -> Sequence[WorkloadView]:
-    """Those that the caller may see, in the order of submission; deleted ones newest first.
+    """The workloads that the caller may see, in the order of submission; deleted ones newest first.
 
-    Of those that wait the reason may be an older one; they are rendered with the newest.
+    The reason of a pending one may be an older one; the renderer uses the newest.
     """
     if deleted:
         return [ended_view(row, board) for row in here.service.ended() if caller.sees(row, board)]
@@ -108,7 +108,7 @@ def everything(here: Context, caller: Principal, board: Board, deleted: bool) ->
 
 
 def find(here: Context, identity: str, board: Board | None = None) -> WorkloadView:
-    """Of a workload that there is on that board (None: on the newest) or that is remembered.
+    """The view of a workload on that board (None: the newest), or of a deleted one that is remembered.
 
     Raises NotFound.
     """
@@ -184,7 +184,7 @@ def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
 
     return {
         "cancel": cancel,
-        "delete": lambda identity, user: None,  # all at once, in the end
+        "delete": lambda identity, user: None,  # all at once, at the end
         "suspend": here.service.suspend,
         "resume": here.service.resume,
     }
@@ -203,7 +203,7 @@ Purge = Annotated[bool, Query(description="Remove its files now instead of keepi
 def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
     """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
     files = here.service.files
-    kept = None if purge else files.of(find(here, identity).workload)  # of one that ended they move at once
+    kept = None if purge else files.of(find(here, identity).workload)  # files of an ended one move at once
     here.service.delete(identity, caller.user, purge=purge)
     item = kept_item(kept, files.keep) if kept is not None else None
     return answer({"status": "deleting", "kept": item}, 202)
@@ -286,7 +286,7 @@ def refit(identity: str, body: Received[Fitting], here: Here, caller: Caller) ->
 
 
 def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
-    """All that is remembered, oldest first."""
+    """All events of a workload that are remembered, oldest first."""
     found: list[tuple[int, Event]] = []
     while True:
         page = here.service.history(identity, after=found[-1][0] if found else 0)
@@ -296,7 +296,7 @@ def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
 
 
 def _told(here: Context, caller: Principal, view: WorkloadView) -> list[tuple[int, Event]]:
-    """Its history without names that the caller may not know."""
+    """The history without names that the caller may not read."""
     may_read = own_too(sight(here.service.board, caller), view.project.id)
     return [(number, seen(event, may_read)) for number, event in history_of(here, view.workload.id)]
 
@@ -352,8 +352,9 @@ def typed(here: Context, identity: str, kind: Kind) -> WorkloadView:
 def _routes(plural: str, kind: Kind) -> None:
     word = kind.value.lower()
 
-    def read(identity: str, here: Here) -> Response:
-        return answer(submitted(typed(here, identity, kind).workload, here.service.board))
+    def read(identity: str, here: Here, caller: Caller) -> Response:
+        row = typed(here, identity, kind).workload
+        return answer(submitted(row, here.service.board, inside=caller.inside(row)))
 
     def delete(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
         typed(here, identity, kind)
