@@ -50,6 +50,7 @@ def test_a_node_under_maintenance_says_so(real, run):
         ("create x --maintenance --for 1h", "--maintenance is of whole nodes: specify --node, without -g."),
         ("create x -g 0 --for 1h", "Invalid value for '-g'"),
         ("create x -g 1 --start noon --for 1h", "--start noon: not a time such as 22:00"),
+        ("create x -g 1 --for 9999999d", "--for 9999999d: it would end after the year 9999."),
         ("delete", "Missing argument"),
     ],
 )

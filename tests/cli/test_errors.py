@@ -1,5 +1,6 @@
-"""What cannot be: said in one or two lines, with the right exit code, and nothing is changed."""
+"""Errors are one or two lines with the right exit code, and change nothing."""
 
+import io
 import json
 import subprocess
 import sys
@@ -39,6 +40,7 @@ USAGE = [
     ),
     (f"submit train1 {IMAGE} --command --", "--command: no command follows the `--`."),
     (f"submit train1 {IMAGE} --args x -- y", "--args and `--` exclude each other."),
+    (f"submit train1 {IMAGE} --command ''", "--command: it is empty; write the command after `--`."),
     (f"submit train1 {IMAGE} --command \\'sleep", "No closing quotation"),
     (f"submit train1 {IMAGE} --backoff-limit -1", "Invalid value for '--backoff-limit'"),
     (f"submit train1 {IMAGE} --image-pull-policy Sometimes", "Invalid value for '--image-pull-policy'"),
@@ -78,6 +80,14 @@ USAGE = [
         "both set pool `default`; use one.",
     ),
     ("project create a --interactive-limit 0.2s", "--interactive-limit 0.2s: at least one second."),
+    (f"submit train1 {IMAGE} --max-runtime ²", "--max-runtime ²: not a time such as 30s, 5m or 1h30m."),
+    (f"submit train1 {IMAGE} --max-runtime {'9' * 400}", "99...: the number is too large."),
+    (f"submit train1 {IMAGE} --memory {'9' * 400}G", "99...: the number is too large."),
+    (f"submit train1 {IMAGE} --cpu {'9' * 400}m", "99...: the number is too large."),
+    (f"submit train1 {IMAGE} --cpu ²m", "--cpu ²m: not a number such as 0.5 or 500m."),
+    ("project create a --quota " + "9" * 400, "99...: the number is too large."),
+    ("what-if --quota a=inf", "--quota inf: not a number such as 4."),
+    ("what-if --priority a=nan", "--priority nan: not a number such as 4."),
     ("project update a", "Specify what to change, for example --quota 3."),
     ("nodepool create h100", "Specify --label K=V, the label of the pool's nodes."),
     ("nodepool create h100 --label gpu", "--label gpu: expected NAME=VALUE."),
@@ -105,7 +115,10 @@ def test_advice_names_the_help_of_the_command(run, fake):
     )
 
 
-@pytest.mark.parametrize("line", ["submit t -g 0", "training submit t", "submit-mpi t", "submit t --dry-run"])
+@pytest.mark.parametrize(
+    "line",
+    ["submit t -g 0", "training submit t", "training submit ' '", "submit-mpi t", "submit t --dry-run"],
+)
 def test_what_the_server_refuses_is_said_in_its_words(line, run, fake):
     refusal = problem(400, "-i, --image must be set.", "bad-request", "Name the image to run.")
     for path in ("trainings", "distributed"):
@@ -265,6 +278,50 @@ def test_errors_without_a_message_still_say_what_was_asked(run, fake):
     assert run("pliant queue").err == "Error: <html>oops\n"
     fake.answers["GET", "/api/v1/queue"] = Answer(502)
     assert run("pliant queue") == (1, "", "Error: The server answered 502 to GET /api/v1/queue\n")
+
+
+def test_an_answer_of_another_program_is_no_empty_list(run, fake):
+    fake.answers["GET", "/api/v1/workloads"] = Answer(200, b"<html>Log in to the proxy</html>")
+    result = run("pliant list -A")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("Error: The answer to GET /api/v1/workloads is not JSON")
+
+
+def test_a_word_that_is_not_utf_8_is_named(run, fake):
+    result = run("pliant list -p \udcff")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Error: 'projectName==\\udcff' is not UTF-8 text.\n")
+
+
+def test_a_number_of_any_length_is_the_number_of_no_job(run, fake):
+    fake.workloads = [workload("a1")]
+    assert run(f"pliant why {'9' * 5000} -p team-a").code == 3
+
+
+def test_a_question_that_nobody_answers(run, fake, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr("click.termui.visible_prompt_func", input)
+    result = run(f"pliant login user --server {fake.url}")
+    assert result.code == 2
+    assert "Standard input ended before a question was answered." in result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("list -A >&-", 0), ("list -p nobody 2>&-", 3), ("apply -f - <&-", 2), ("list <&- >&- 2>&-", 0)],
+)
+def test_closed_standard_streams_are_empty_ones(fake, line, code):
+    command = f"{sys.executable} -m pliant.cli {line}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_number(fake, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    fake.workloads = [workload("日1")]
+    line = [sys.executable, "-m", "pliant.cli", "list", "-A", "-o", "name"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\u65e51\n", "")
 
 
 def test_a_broken_config_file_is_named(run, fake, tmp_path):

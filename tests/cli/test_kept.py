@@ -1,4 +1,4 @@
-"""asset and policy against the real routes: what is typed, what is printed."""
+"""asset and policy against the real routes: input and output."""
 
 import io
 
@@ -46,6 +46,40 @@ def test_values_of_credentials_are_read_and_never_shown(real, run, tmp_path, mon
     assert "KEY" in run("pliant asset describe generic-secret keys").out
     for words in ("create password x --value y", "create compute x", "create environment x --user y -f -"):
         assert run(f"pliant asset {words}").code == 2, words
+
+
+def test_the_values_of_a_secret_are_what_the_file_says(fake, run, tmp_path):
+    file = tmp_path / "secret.yaml"
+    file.write_text("pin: 0123\nflag: yes\nday: 2026-01-01\nat: 2026-13-01\n'7': 1_000\n")
+    run(f"pliant asset create generic-secret s -f {file}")
+    pairs = fake.sent("POST", "/api/v1/asset/credentials/generic-secret")[0]["spec"]["keyValuePairs"]
+    assert {pair["key"]: pair["value"] for pair in pairs} == {
+        "pin": "0123",
+        "flag": "yes",
+        "day": "2026-01-01",
+        "at": "2026-13-01",
+        "7": "1_000",
+    }
+
+
+def test_a_file_that_cannot_be_sent_is_named(fake, run, tmp_path):
+    file = tmp_path / "policy.yaml"
+    for text, said in (
+        ("rules: 2026-01-01", "write dates and times in quotes."),
+        ("rules: 2026-13-01", " invalid YAML: month must be in 1..12."),
+        ("rules:\n\t- a", " line 2: invalid YAML: found character '\\t' that cannot start any token."),
+        ("[" * 10_000, " its values are nested too deep."),
+        ("a: &x [*x]", "Circular reference"),
+    ):
+        file.write_text(text)
+        done = run(f"pliant policy set trainings -f {file}")
+        assert (done.code, said in done.err) == (2, True), done.err
+        assert done.err.startswith(f"Error: --file {file}:")
+    for text in ("value: 2026-13-01", "? [a]\n: b", "[" * 10_000):
+        file.write_text(text)
+        done = run(f"pliant apply -f {file}")
+        assert (done.code, done.err.startswith(f"Error: {file}:")) == (2, True), done.err
+    assert fake.requests == []
 
 
 def test_policies(real, run, tmp_path):

@@ -53,6 +53,8 @@ def test_what_is_sent(fake, run):
         ("--begin 25:00", "not a time of day"),
         ("--begin now-2h", "write now+TIME"),
         ("--begin 2020-01-01T08:00", "in the past"),
+        ("--begin now+9999999d", "not a time"),
+        ("--begin 9999-12-31T23:59:59-23:59", "not a time"),
     ],
 )
 def test_bad_input_is_refused_before_it_is_sent(fake, run, option, said):
@@ -71,6 +73,21 @@ def test_begin_times():
     tomorrow = datetime.datetime.fromisoformat(begin(f"{past.tm_hour}:{past.tm_min:02}", "--begin"))
     assert tomorrow > now, "a time of day that is past means tomorrow"
     assert begin("2126-12-01T08:00+02:00", "--begin") == "2126-12-01T06:00:00+00:00"
+
+
+def test_a_time_of_day_is_that_of_the_clock_also_after_summer_time_has_begun(monkeypatch):
+    soon = time.gmtime(time.time() + 3600)
+    change = f"{soon.tm_yday - 1}/{soon.tm_hour}:{soon.tm_min:02}"
+    monkeypatch.setenv("TZ", f"AAA0BBB,{change},{(soon.tm_yday + 99) % 365}")
+    time.tzset()
+    try:
+        past = time.localtime(time.time() - 120)
+        wanted = f"{past.tm_hour:02}:{past.tm_min:02}"
+        begins = datetime.datetime.fromisoformat(begin(wanted, "--begin")).timestamp()
+        assert time.strftime("%H:%M %Z", time.localtime(begins)) == f"{wanted} BBB"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def array(count: int, **each):

@@ -1,4 +1,4 @@
-"""Logs, exec, bash and --watch: bytes as they come."""
+"""Logs, exec, bash and --watch: bytes are passed on as they arrive."""
 
 import io
 import json
@@ -91,13 +91,13 @@ def test_piped_input_reaches_the_command_and_ends(a1):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # The command may end before the input has been read; what was sent is sent in order.
+    # The command may end before all input is read; the input is sent in order.
     posts = [request for request in a1.requests if request.path == "/api/v1/exec/s1/input"]
     assert [request.body for request in posts] in ([], [b"hello\n"], [b"hello\n", b""])
 
 
 class Slow(Chunks):
-    """Chunks of a stream that goes on until the test says so."""
+    """Chunks of a stream that stays open until the test sets `go_on`."""
 
     def __init__(self, *first):
         super().__init__(first)
@@ -155,8 +155,22 @@ def test_watch_as_json_is_one_change_per_line(a1, run):
     assert changes[0]["object"]["name"] == "a1"
 
 
+def test_watch_drops_what_no_longer_matches(a1, run):
+    a1.chunks["/api/v1/watch"] = Chunks(
+        [
+            sse("workload", pending("a1")),
+            sse("workload", pending("a1"), "2"),
+            sse("workload", workload("a1"), "3"),
+        ]
+    )
+    once = iter([Answer(200, a1.chunks["/api/v1/watch"])])
+    a1._stream = lambda request, path: next(once, Answer(503, {"message": "going down"}))
+    result = run("pliant list -w --status running --columns name,status --no-headers -p team-a")
+    assert result.out == "a1  Running\n\n\na1  Running\n\n"
+
+
 def test_a_log_that_ends_before_its_attempt_is_taken_up_where_it_ended(a1, run):
-    """A server that is restarted ends its streams in good order."""
+    """A server ends its streams cleanly when it restarts."""
     runs = OUTCOME | {"phase": "Running", "exitCode": None}
     answers = iter([(b"step 1\n", runs), (b"step 1\nstep 2\n", OUTCOME)])
 

@@ -1,9 +1,10 @@
-"""limit and report against the real routes: what is typed, what is printed."""
+"""limit and report against the real routes: input and output."""
 
 import csv
 import io
 
 from pliant.model.ledger import Usage
+from tests.cli.fake import Answer, Chunks
 from tests.cli.test_access import real
 
 __all__ = ["real"]
@@ -35,6 +36,13 @@ def test_limits(real, run):
     ):
         assert run(f"pliant limit {words}").code == 2, words
     assert run("pliant limit set --user bob --gpus 1 --in-project nowhere").code == 3
+
+
+def test_a_character_in_two_pieces_of_a_file_is_whole(fake, run):
+    pieces = Chunks("USER\nJürgen\n".encode().partition(b"\xc3"))
+    for path, words in (("usage", "report --csv"), ("audit/log/file", "audit log --export csv")):
+        fake.answers["GET", f"/api/v1/{path}"] = Answer(200, pieces)
+        assert run(f"pliant {words}") == (0, "USER\nJürgen\n", "")
 
 
 def test_report(real, run):

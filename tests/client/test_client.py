@@ -189,7 +189,9 @@ def test_a_prefix_of_the_address_is_kept(fake):
     assert fake.last.path == "/pliant/api/v1/whoami"
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "127.0.0.1", "http://x:port"])
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://", "127.0.0.1", "http://x:port", "http://[", "http://ü..x"]
+)
 def test_what_is_no_address(url):
     with pytest.raises(BadRequest, match="is not a server address"):
         Client(url)
@@ -204,7 +206,7 @@ def test_a_server_that_accepts_and_says_nothing(monkeypatch):
 
 
 def test_no_server_is_an_error_of_its_own():
-    with socket.socket() as silent:  # ours, so that nobody else listens there
+    with socket.socket() as silent:  # bound, so that no other program listens there
         silent.bind(("127.0.0.1", 0))
         with pytest.raises(Unreachable, match="No server answers"):
             Client(f"http://127.0.0.1:{silent.getsockname()[1]}").version()

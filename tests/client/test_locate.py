@@ -1,4 +1,4 @@
-"""Where the server is found, in which order, and what is said when it is not."""
+"""Where and in which order the client looks for the server, and the error if there is none."""
 
 import json
 import os
@@ -25,6 +25,13 @@ def config(tmp_path):
     return Config(str(tmp_path / "config" / "config.json"))
 
 
+def test_a_token_file_that_is_no_text(tmp_path):
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    env = {"PLIANT_TOKEN_FILE": str(tmp_path / "token")}
+    with pytest.raises(PliantError, match="does not hold a token: it is not text"):
+        locate("http://127.0.0.1:1", env=env)
+
+
 def test_the_state_folder(tmp_path):
     home = os.path.expanduser("~")
     assert state_folder(None, {}) == f"{home}/.local/state/pliant"
@@ -35,7 +42,7 @@ def test_the_state_folder(tmp_path):
 
 
 def test_an_account_without_a_home(monkeypatch, tmp_path):
-    """As in containers: nothing may end up in a folder that is named `~`."""
+    """As in containers: no file may be written into a folder named `~`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
@@ -85,7 +92,7 @@ def test_tokens(state, tmp_path, config):
     file.write_text("of-job\n")
     assert locate("http://x", env={"PLIANT_TOKEN_FILE": str(file)}).token == "of-job"
     assert locate("http://x", env={"PLIANT_TOKEN_FILE": str(file), "PLIANT_TOKEN": "t"}).token == "t"
-    # the local server by its address: its own token serves
+    # the local server given by its address: its own token is used
     assert locate("http://127.0.0.1:1234", env={"PLIANT_STATE": state}).token == "local"
     assert locate("http://127.0.0.1:99", env={"PLIANT_STATE": state}).token is None
     with pytest.raises(Unauthorized, match="no token file"):
@@ -162,7 +169,7 @@ def test_a_server_with_a_socket_is_asked_there_and_gets_no_token(state, config):
 
 
 def test_the_authority_of_a_server(tmp_path, config):
-    """Named for this run, kept at login, written down by the local server; else the system's count."""
+    """Named for this run, kept at login, or recorded by the local server; else the system's authorities."""
     folder = tmp_path / "sealed"
     folder.mkdir()
     record = {"url": "https://127.0.0.1:1234", "pid": 1, "authority": "tls/trusted.pem"}

@@ -335,7 +335,7 @@ def dashed(path: Sequence[str], args: Sequence[str], valued: Iterable[str]) -> s
         word = args[at]
         if word.startswith("-"):
             at += 2 if word in takes else 1
-        elif " " in word or os.path.isfile(word) or shutil.which(word):
+        elif " " in word.strip() or os.path.isfile(word) or shutil.which(word):
             break
         else:
             at += 1

@@ -1,4 +1,4 @@
-"""Slurm's programs: the command to type here for one of their command lines. `habits` asks for it."""
+"""Translates command lines of Slurm's programs into those to type here, for `habits`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LONG = {
         "-s": "--state", "-A": "--account",
     },
 }  # fmt: skip
-"""Short options that take a value; an option that is not here has none unless it says `--name=value`."""
+"""Short options that take a value, with their long forms, by program."""
 
 _VALUED = {
     *("--gres", "--gpus-per-node", "--gpus-per-task", "--mem", "--mem-per-cpu", "--mem-per-gpu", "--wrap"),
     *("--ntasks-per-node", "--signal", "--export", "--mail-type", "--mail-user", "--comment", "--jobid"),
     *("--reservation", "--mpi"),
 }
-"""Long ones that take a value and have no short form."""
+"""Long options that take a value and have no short form; others take one only as `--name=value`."""
 
 _HEARD = {
     *("--job-name", "--gpus", "--gres", "--gpus-per-node", "--gpus-per-task", "--cpus-per-task", "--time"),
@@ -57,25 +57,25 @@ _HEARD = {
     *("--requeue", "--pty", "-l", "--label", "-u", "--unbuffered", "--overlap", "--jobid", "-Q", "--quiet"),
     *("--mail-user", "-I", "--immediate", "-v", "--verbose", "-V", "--version"),
 }
-"""Options of a job that are answered, or need no answer."""
+"""Options of a job that are translated, or need no counterpart."""
 
 _STATES = {"PD": "Pending", "R": "Running", "S": "Suspended", "CD": "Completed", "F": "Failed"}
 
 
 def command(program: str, args: Sequence[str]) -> str | None:
-    """What to type instead, in backquotes, and what has no counterpart; None for another program."""
+    """The command to type, in backquotes, and the options without counterpart; None for other programs."""
     make = _PROGRAMS.get(program)
     return make(args) if make is not None else None
 
 
 def _parsed(program: str, args: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """(value by long option, what follows the options)."""
+    """(values by option, the remaining words)."""
     short = _LONG.get(program, {})
     valued = {*short.values(), *_VALUED}
     options: dict[str, str] = {}
     rest = list(args)
     words: list[str] = []
-    first = program in ("sbatch", "srun", "salloc")  # what follows the first word is a command's
+    first = program in ("sbatch", "srun", "salloc")  # the first word begins a command
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or word == "-":
@@ -117,7 +117,7 @@ def _sbatch(args: Sequence[str]) -> str:
 
 
 def _submit(name: str, options: dict[str, str], flags: Sequence[str]) -> list[str]:
-    """`submit`, or that of a gang where several tasks are asked for."""
+    """The words of `submit`, or of `training pytorch submit` for a gang of several tasks."""
     tasks = _tasks(options)
     if tasks < 2:
         named = [] if "--singleton" in flags else [name]
@@ -135,7 +135,7 @@ def _directives(script: str) -> dict[str, str]:
             for line in file.read(100_000).splitlines():
                 if line.startswith("#SBATCH"):
                     found |= _parsed("sbatch", shlex.split(line.removeprefix("#SBATCH"), comments=True))[0]
-    except (OSError, ValueError):  # the command is told all the same
+    except (OSError, ValueError):  # the command to type is printed all the same
         return found
     return found
 
@@ -164,7 +164,7 @@ def _said(words: Sequence[str], typed: Sequence[str]) -> str:
 
 
 def _flags(options: dict[str, str]) -> list[str]:
-    """Ours for the options that say what a job needs, when it runs and where it writes."""
+    """Pliant's flags for Slurm's options about resources, time, placement and the environment."""
     made: list[str] = []
     if (gpus := _gpus(options)) is not None:
         made += ["-g", gpus]
@@ -173,7 +173,7 @@ def _flags(options: dict[str, str]) -> list[str]:
         made += ["--cpu", cores]
     for name, times in (("--mem", 1), ("--mem-per-gpu", gpus or 1), ("--mem-per-cpu", cores or 1)):
         if name in options:
-            made += ["--memory", _memory(options[name], int(times) if str(times).isdigit() else 1)]
+            made += ["--memory", _memory(options[name], int(times) if str(times).isdecimal() else 1)]
     if "--time" in options:
         made += ["--max-runtime", _time(options["--time"])]
     for name, flag in _SAME.items():
@@ -213,7 +213,7 @@ def _gpus(options: dict[str, str]) -> str | None:
 
 
 def _tasks(options: dict[str, str]) -> int:
-    """How many tasks start together; a range such as 1-4 counts as its first number."""
+    """How many tasks start together; a range such as 1-4 counts as its minimum."""
     numbers = {
         name: int(found[0])
         for name in ("--ntasks", "--nodes", "--ntasks-per-node")
@@ -225,7 +225,7 @@ def _tasks(options: dict[str, str]) -> int:
 
 
 def _memory(text: str, times: int) -> str:
-    """Slurm's units are powers of 1024, its default is MiB."""
+    """`times` times the amount, in Ki, Mi, Gi or Ti; Slurm's units are powers of 1024, by default MiB."""
     if not (found := re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())):
         return text
     return f"{int(found[1]) * times}{found[2] or 'M'}i"
@@ -236,14 +236,14 @@ def _time(text: str) -> str:
     days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
     units = "hms" if dash or len(parts) == 3 else "ms"
-    if not all(part.isdigit() for part in (*parts, *([days] if dash else []))):
+    if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))):
         return text
     pieces = [(int(days or 0), "d"), *((int(part), unit) for part, unit in zip(parts, units, strict=False))]
     return "".join(f"{number}{unit}" for number, unit in pieces if number) or "0s"
 
 
 def _name(text: str) -> str:
-    """A name that a workload may have."""
+    """The text made a valid name of a workload."""
     cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-") if text != "NAME" else text
     return cleaned if re.match("[a-zA-Z]", cleaned) else f"job-{cleaned}"
 
@@ -272,7 +272,7 @@ def _squeue(args: Sequence[str]) -> str:
 
 
 def _filters(options: dict[str, str]) -> list[str]:
-    """By user, status and project."""
+    """Pliant's filters by user, status and project."""
     found = []
     if "--me" in options:
         found += ["--mine"]
@@ -328,7 +328,7 @@ def _sacct(args: Sequence[str]) -> str:
 
 
 def _days_since(text: str) -> int:
-    """Whole days, at least one; a day of its own words (today) is the last one."""
+    """Days from that date to today (UTC), both included, at least 1; 1 for a word such as today."""
     found = re.match(r"\d{4}-\d\d-\d\d", text)
     try:
         return max(1, (datetime.now(tz=UTC).date() - date.fromisoformat(found[0])).days + 1) if found else 1

@@ -1,8 +1,8 @@
-"""Where the server is and what opens it: its Unix socket, or a token.
+"""Finds the server, and the Unix socket or token that gives access to it.
 
-`--server`, `PLIANT_SERVER`, `PLIANT_SOCKET`, `PLIANT_URL` (set inside jobs), then a state folder named by
-`--state` or `PLIANT_STATE`, then the last `login`, then the user's own state folder, then the socket that the
-accounts of this machine share. `unix:PATH` is a socket.
+The first of these decides: `--server`, `--state`, `PLIANT_SERVER`, `PLIANT_SOCKET`, `PLIANT_URL` (set inside
+jobs), `PLIANT_STATE`, the last `login`, the user's own state folder, the socket that the accounts of this
+machine share. The address `unix:PATH` is a socket.
 """
 
 import json
@@ -14,27 +14,27 @@ from pliant.client.config import Config
 from pliant.client.errors import PliantError, Unauthorized, Unreachable
 
 UNIX = "unix:"
-"""How the address of a server begins that is reached by its Unix socket alone."""
+"""Prefix of the address of a server that is reached only through its Unix socket."""
 
 SHARED = "/run/pliant/pliant.sock"
-"""Where a server is that accounts of this machine share, unless another place is named."""
+"""Default socket of the server that the accounts of this machine share."""
 
 
 class Endpoint(NamedTuple):
     url: str
     token: str | None
-    state: str | None  # state folder of a local server; None when found by URL
-    socket: str | None = None  # its Unix socket, which needs no token; None: it is reached by the URL
-    authority: str | None = None  # file of the certificates by which it is known; None: the system's
+    state: str | None  # state folder of a local server; None if found by URL or socket
+    socket: str | None = None  # its Unix socket, which needs no token; None: use the URL
+    authority: str | None = None  # file of the certificates that verify it; None: the system's
 
     @property
     def key(self) -> str:
-        """Where the current project is remembered: a local server may change its port, not its folder."""
+        """Key of the current project in Config: the state folder, since the port may change; else the URL."""
         return self.state or self.url
 
 
 def state_folder(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """The local server's state folder, absolute; PliantError where there is no home for it."""
+    """The absolute path of the local server's state folder. Raises PliantError if the account has no home."""
     path = given or env.get("PLIANT_STATE")
     if not path:
         base = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -47,9 +47,9 @@ def state_folder(given: str | None = None, env: Mapping[str, str] = os.environ) 
 
 
 def server_record(state: str, role: str = "server") -> dict[str, Any] | None:
-    """What a server wrote about itself into its state folder (url, pid, ...); None if there is nothing.
+    """The record that a server wrote into its state folder (url, pid, ...); None if there is none.
 
-    `role`: "server" leads, "standby" stands by.
+    `role`: "server" for the leading server, "standby" for the standby server. Raises Unreachable.
     """
     path = os.path.join(state, f"{role}.json")
     try:
@@ -60,7 +60,7 @@ def server_record(state: str, role: str = "server") -> dict[str, Any] | None:
     except OSError as error:
         raise Unreachable(f"Cannot read {path}: {error.strerror}") from error
     except ValueError:
-        return None  # being written, or cut off by a full disk: as good as absent
+        return None  # half written, or cut off by a full disk: counts as absent
     return record if isinstance(record, dict) and isinstance(record.get("url"), str) else None
 
 
@@ -71,7 +71,7 @@ def locate(
     config: Config | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> Endpoint:
-    """Find the server; Unreachable with advice if there is none."""
+    """Find the server. Raises Unreachable, with advice, if there is none."""
     url = server
     if url is None and state is None:
         url = env.get("PLIANT_SERVER")
@@ -116,7 +116,7 @@ def authority_of(
     config: Config | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """File of the certificates by which the server at that URL is known; None: the system's."""
+    """File of the certificates that verify the server at that URL; None: the system's, or no https://."""
     if not url.startswith("https:"):
         return None
     if named := env.get("PLIANT_CA"):
@@ -130,7 +130,7 @@ def authority_of(
 
 
 def authority_in(folder: str, record: Mapping[str, Any]) -> str | None:
-    """File of the certificates by which the server of that state folder is known, by its own record."""
+    """File of the certificates that verify the server of that state folder, as its record names it."""
     name = record.get("authority")
     return os.path.join(folder, name) if isinstance(name, str) else None
 
@@ -149,7 +149,7 @@ def _token_from(env: Mapping[str, str]) -> str | None:
 
 
 def _token_of_local(url: str, state: str) -> str | None:
-    """The token file, if that URL is the local server's own."""
+    """The token in the token file of `state` if that URL is of its server; else None."""
     records = (server_record(state), server_record(state, "standby"))
     if all(record is None or record["url"].rstrip("/") != url for record in records):
         return None
@@ -170,3 +170,5 @@ def _read_token(path: str) -> str:
         ) from error
     except OSError as error:
         raise PliantError(f"Cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PliantError(f"{path} does not hold a token: it is not text.") from error

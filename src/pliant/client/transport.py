@@ -1,4 +1,4 @@
-"""HTTP with the standard library: one kept connection for calls, one of its own for each stream."""
+"""HTTP on the standard library: calls share one kept connection, each stream opens its own."""
 
 import contextlib
 import http.client
@@ -12,34 +12,34 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 
-from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
+from pliant.client.errors import BadRequest, PliantError, Unreachable, decoded, from_answer
 from pliant.wire import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds
 PROOF_TIMEOUT = 30.0  # seconds; a busy machine may need a while
-MOST_PROOF = 16384  # bytes of an answer that is read before it is known whose it is
+MOST_PROOF = 16384  # most bytes read of an answer whose server has not proven itself yet
 NOT_LEADING = "not-leading"
-"""Reason of a server that did nothing because another one leads, or will in a moment."""
+"""Reason code of a server that did nothing because another server leads or is taking the lead."""
 
 UNTRUSTED = "Name the server's authority: `pliant login --server URL --ca FILE`, or PLIANT_CA=FILE."
 
-TURN = 0.1  # seconds between two questions to servers that change places
+TURN = 0.1  # seconds between two requests during a change of the leading server
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid of the other end of a Unix socket
-_ROOT = 0  # may read every file of this account anyway
+_ROOT = 0  # trusted: root can read every file of this account anyway
 
 Query = Iterable[tuple[str, str | int | bool | None]]
 
 
 def segment(text: str) -> str:
-    """A name or id as one part of a path."""
+    """A name or id, quoted as one segment of a URL path."""
     return quote(text, safe="")
 
 
 class Transport:
-    """Calls and streams to one server. Not for several threads at once: each takes its own."""
+    """Calls and streams to one server. It is not thread-safe: give each thread its own `twin()`."""
 
     def __init__(
         self,
@@ -50,14 +50,20 @@ class Transport:
         socket: str | None = None,
         authority: str | None = None,
     ) -> None:
-        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent.
+        """`socket`: path of the server's Unix socket, used instead of the URL; no token is sent to it.
 
-        A URL `unix:PATH` is such a socket too; a token goes there once the kernel has said whose it is.
-        `authority`: file of the certificates by which a server at https:// is known; None: the system's.
+        A URL `unix:PATH` is a socket too; a token is sent there once the kernel confirms whose it is.
+        `authority`: file of the certificates that verify a server at https://; None: the system's.
         """
         there = url.removeprefix("unix:") if url.startswith("unix:") else None
-        parts = urlsplit(url if there is None else "http://localhost")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url if there is None else "http://localhost")
+            host = parts.hostname or ""
+            self._host = host if host.isascii() else host.encode("idna").decode()
+            self._port = parts.port
+        except ValueError as error:
+            raise BadRequest(f"{url!r} is not a server address: {error}.") from error
+        if parts.scheme not in ("http", "https") or not host:
             raise BadRequest(f"{url!r} is not a server address.", "It looks like http://127.0.0.1:8080.")
         self.url = url
         self.socket = socket or there
@@ -65,16 +71,11 @@ class Transport:
         self.authority = authority
         self._timeout = timeout
         self._secure = parts.scheme == "https" and socket is None
-        self._host = parts.hostname
-        try:
-            self._port = parts.port
-        except ValueError as error:
-            raise BadRequest(f"{url!r} is not a server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
         self._streaming: WeakSet[Any] = WeakSet()  # sockets
         self._aborted = False
-        self.trouble = ""  # what the server said is wrong with it, with its last answer
+        self.trouble = ""  # the problem that the server reported with its last answer
         self._used = 0.0  # monotonic seconds of the last answer on `_kept`
 
     def call(
@@ -87,10 +88,10 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> Any:
-        """Send, and return the decoded JSON answer (None if empty); raises a PliantError for any other.
+        """Send a request and return the decoded JSON answer (None if empty). Raises PliantError.
 
-        `body` of type bytes is sent as it is. A call that is `repeatable` (GET, PUT and DELETE are, unless
-        said otherwise) is sent once more if the connection breaks under it.
+        A `body` of type bytes is sent as it is. A `repeatable` call (by default GET, PUT and DELETE) is sent
+        once more if the connection breaks.
         """
         if repeatable is None:
             repeatable = method in ("GET", "PUT", "DELETE")
@@ -98,7 +99,7 @@ class Transport:
         while True:
             try:
                 return self._once(method, path, query, body, headers, repeatable)
-            except Unreachable as error:  # two servers change places: the one that was asked did nothing
+            except Unreachable as error:  # while the lead changes, the server that was asked does nothing
                 if error.reason != NOT_LEADING or time.monotonic() > until:
                     raise
                 time.sleep(TURN)
@@ -135,7 +136,7 @@ class Transport:
             self.trouble = response.headers.get(TROUBLE, "")
             if response.will_close:
                 self.close()
-            return _answer(response.status, payload, f"{method} {path}")
+            return decoded(response.status, payload, f"{method} {path}")
 
     def stream(
         self,
@@ -145,7 +146,7 @@ class Transport:
         query: Query = (),
         headers: Mapping[str, str] | None = None,
     ) -> "Stream":
-        """Open a connection of its own, whose answer is read piece by piece for as long as it lasts."""
+        """Send a request on a new connection; the returned Stream yields the answer as it arrives."""
         if self._aborted:
             raise Unreachable(f"The connection to {self.url} was broken off.")
         connection = self._connect(CONNECT_TIMEOUT)
@@ -159,7 +160,7 @@ class Transport:
             if response.status >= 300:
                 payload = response.read()
                 connection.close()
-                _answer(response.status, payload, f"{method} {path}")
+                decoded(response.status, payload, f"{method} {path}")
                 raise PliantError(f"The server answered {response.status} to {method} {path}")
             if connection.sock is not None:
                 connection.sock.settimeout(None)
@@ -175,7 +176,7 @@ class Transport:
         )
 
     def abort(self) -> None:
-        """Break off what is read from streams, by any thread; no further one is opened."""
+        """Break off all streams and open no further one. Any thread may call it."""
         self._aborted = True
         for each in [*self._streaming]:
             with contextlib.suppress(OSError):
@@ -187,7 +188,7 @@ class Transport:
             self._kept = None
 
     def _connection(self) -> http.client.HTTPConnection:
-        """The kept connection, unless it has been idle so long that the server may just be closing it."""
+        """The kept connection; a new one after KEPT_FOR seconds idle, when the server may be closing it."""
         if self._kept is not None and time.monotonic() - self._used > KEPT_FOR:
             self.close()
         if self._kept is None:
@@ -211,16 +212,16 @@ class Transport:
                 f"No server answers at {self.url} ({why.lower()}).",
                 "Look with `pliant status`; start it with `pliant up`.",
             ) from error
-        connection.auto_open = 0  # who answers later at this address need not be who answers now
+        connection.auto_open = 0  # a reconnect could reach another program, which has proven nothing
         if self.token and not self._secure and self.socket is None:
             self._demand_proof(connection)
         connection.sock.settimeout(timeout)
         return connection
 
     def _sealed_socket(self, port: int) -> socket.socket:
-        """Connected, once the server has shown a certificate that is trusted. OSError, PliantError.
+        """A TLS connection whose server has shown a trusted certificate. Raises OSError, PliantError.
 
-        http.client's own way is not there where it was imported without TLS, to save the time.
+        http.client has no HTTPSConnection if it was imported without TLS, which saves start-up time.
         """
         from pliant.client.trust import trusting
 
@@ -234,7 +235,7 @@ class Transport:
             raise
 
     def _tell_untrusted(self, error: OSError) -> None:
-        """Raise Unreachable if there is an answer, and it is not that of a server that may be trusted."""
+        """Raise Unreachable if `error` means that the server at https:// is not trusted or speaks no TLS."""
         if not self._secure:
             return
         from pliant.client.trust import untrusted
@@ -243,7 +244,7 @@ class Transport:
             raise Unreachable(f"{self.url} {why} No token was sent.", UNTRUSTED) from error
 
     def _demand_proof(self, connection: http.client.HTTPConnection) -> None:
-        """Have what answers show that it knows the token. Raises Unauthorized, Unreachable."""
+        """Make the server prove that it knows the token, unsent so far. Raises Unauthorized, Unreachable."""
         import hmac
 
         from pliant.wire.proof import PATH, key_of, named, proof
@@ -304,24 +305,24 @@ class Transport:
 
 
 def _forwarded_to(host: str, port: int) -> tuple[str, int]:
-    """The server's own end, where the address is a port that is forwarded to another machine's loopback."""
+    """The server's own (host, port) if PLIANT_SERVER_PORT says that this port is forwarded to it."""
     far = os.environ.get("PLIANT_SERVER_PORT", "")
     return ("127.0.0.1", int(far)) if far.isdecimal() else (host, port)
 
 
 def _plain_socket(host: str, port: int) -> socket.socket:
-    # As bytes: a host that is text makes the interpreter load its tables of international names.
-    name: Any = host.encode("ascii" if host.isascii() else "idna")
+    # As bytes: for a str the interpreter would load its tables of international names.
+    name: Any = host.encode("ascii")
     made = socket.create_connection((name, port), CONNECT_TIMEOUT)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
 
 def _local_socket(path: str) -> socket.socket:
-    """Connected, once the kernel has said that the server is this account's own or root's. OSError."""
+    """A connection to a server of this account, root or the shared server's account. OSError, Unreachable."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:  # by way of the folder's descriptor: the kernel takes paths of 107 bytes only
+    try:  # through the folder's descriptor: the kernel takes paths of at most 107 bytes
         made.settimeout(CONNECT_TIMEOUT)
         made.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
         credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
@@ -341,14 +342,14 @@ def _local_socket(path: str) -> socket.socket:
 
 
 def _of_the_server(uid: int) -> bool:
-    """True for the account of the server that all accounts of this machine share."""
+    """True if `uid` is the account of the server that all accounts of this machine share."""
     from pliant.client.accounts import server_account
 
     return uid == server_account()
 
 
 class Stream:
-    """An answer that goes on. Iterate for pieces of bytes as they come, or `lines()` for whole lines."""
+    """A streamed answer: iterating yields pieces of bytes as they arrive, `lines()` yields whole lines."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, url: str
@@ -381,19 +382,9 @@ class Stream:
 
 
 def _object(payload: bytes) -> dict[str, Any]:
-    """A JSON object; empty if it is anything else."""
+    """The payload as a JSON object; {} if it is anything else."""
     try:
         value = json.loads(payload)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _answer(status: int, payload: bytes, where: str) -> Any:
-    try:
-        value = json.loads(payload) if payload else None
-    except ValueError:
-        value = {"message": payload.decode("utf-8", "replace")[:200]} if status >= 300 else payload
-    if status >= 300:
-        raise from_answer(status, value if isinstance(value, dict) else {}, where)
-    return value

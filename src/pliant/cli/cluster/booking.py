@@ -1,4 +1,4 @@
-"""booking create, list, delete: GPUs kept for a project, and maintenance of nodes."""
+"""booking create, list, delete: reservations of GPUs for a project, and maintenance of nodes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def create(
     begins = begin(start, "--start")
     if lasting is not None:
         last = moment(begins) + duration(lasting, "--for")
-        ends = datetime.fromtimestamp(last, UTC).isoformat()
+        try:
+            ends = datetime.fromtimestamp(last, UTC).isoformat()
+        except (ValueError, OverflowError):
+            raise click.UsageError(f"--for {lasting}: it would end after the year 9999.") from None
     else:
         ends = begin(end or "", "--end")
     body: dict[str, Any] = {"name": name, "end": ends, "nodes": list(nodes), "comment": comment}

@@ -1,4 +1,4 @@
-"""`apply -f`: objects in the form in which Kubernetes takes them. So far these are priority classes."""
+"""`apply -f`: creates or changes objects from Kubernetes manifests; so far only priority classes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _text(file: str) -> str:
 
 
 def read(file: str, text: str) -> list[dict[str, Any]]:
-    """What each document asks for. Raises UsageError that names the file, the document and the line."""
+    """The priority class of each document. Raises UsageError with the file, the document and the line."""
     import yaml  # most commands never need it
 
     found = []
@@ -79,18 +79,24 @@ def read(file: str, text: str) -> list[dict[str, Any]]:
                     found.append(_class(where, file, document, lines))
         finally:
             loader.dispose()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" line {mark.line + 1}:" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise click.UsageError(f"{file}:{place} invalid YAML: {problem}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also a date such as 2026-13-01
+        raise click.UsageError(f"{file}:{fault(error)}") from None
     return found
 
 
+def fault(error: Exception) -> str:
+    """What is wrong with a YAML text, after its line: ' line 2: invalid YAML: ...'."""
+    mark = getattr(error, "problem_mark", None)
+    place = f" line {mark.line + 1}:" if mark is not None else ""
+    return f"{place} invalid YAML: {getattr(error, 'problem', None) or error}."
+
+
 def _lines(where: str, node: Any, mapping: type[Any]) -> dict[str, int]:
-    """The line of each field of a document."""
+    """The line number of each field of a document. Raises UsageError for a field that appears twice."""
     lines: dict[str, int] = {}
     for key, _ in node.value if isinstance(node, mapping) else ():
+        if not isinstance(key.value, str):
+            raise click.UsageError(f"{where}: a field's name must be a text.")
         if key.value in lines:
             raise click.UsageError(f"{where}: field {key.value} appears twice.")
         lines[key.value] = key.start_mark.line + 1

@@ -1,8 +1,9 @@
-"""audit: what each project was due over some time, and what it got."""
+"""audit: what each project was entitled to in a period and what it got; the log of changes and refusals."""
 
 from __future__ import annotations
 
 import time
+from codecs import iterdecode
 from typing import Any
 
 import click
@@ -79,8 +80,8 @@ def log(
     began = int((time.time() - duration(since, "--since")) * 1000) if since is not None else None
     query: list[tuple[str, str | int | bool | None]] = [("user", user), ("entity", entity), ("start", began)]
     if export is not None:
-        for chunk in session.client.audit_file([*query, ("format", export)]):
-            click.echo(chunk.decode(), nl=False)
+        for text in iterdecode(session.client.audit_file([*query, ("format", export)]), "utf-8", "replace"):
+            click.echo(text, nl=False)
         return
     answer: Any = session.client.call("GET", "/api/v1/audit/log", query=[*query, ("limit", limit)])
     if structured(session, answer):

@@ -1,7 +1,8 @@
-"""asset: parts of submissions that are kept. policy: defaults and rules of submissions."""
+"""asset: stored parts of submissions. policy: defaults and rules for submissions."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.organization.apply import fault
 from pliant.cli.output.amounts import counted, show_age
 from pliant.cli.output.formats import as_yaml, output_options, show, structured
 from pliant.cli.output.tables import table
@@ -68,7 +70,7 @@ def _scope(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _meta(session: Session, department: str | None, in_project: str | None) -> dict[str, Any]:
-    """Whose it is. The server takes the id or the name."""
+    """The scope as the API has it; the options take a name or an id. Raises UsageError, NotFound."""
     if department is not None and in_project is not None:
         raise click.UsageError("Specify --department or --in-project, not both.")
     if in_project is not None:
@@ -86,8 +88,11 @@ def _whose(session: Session, meta: Mapping[str, Any]) -> str:
     return f"{meta['scope']} {names.get(meta['scopeId'], meta['scopeId'])}"
 
 
-def _mapping(file: str) -> dict[str, Any]:
-    """YAML or JSON of a file; '-' is standard input."""
+def _mapping(file: str, *, texts: bool = False) -> dict[str, Any]:
+    """The fields of a YAML or JSON file; '-' is standard input. Raises UsageError.
+
+    `texts`: each value is the text that the file has, also 0123, yes and null.
+    """
     import yaml  # most commands never need it
 
     try:
@@ -96,9 +101,17 @@ def _mapping(file: str) -> dict[str, Any]:
         else:
             with open(file, encoding="utf-8") as stream:
                 text = stream.read()
-        found = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise click.UsageError(f"--file {file}: {str(error).splitlines()[0]}") from None
+        # Neither loader makes objects of other classes.
+        found = yaml.load(text, yaml.BaseLoader if texts else yaml.SafeLoader)  # nosec B506
+        json.dumps(found)
+    except RecursionError:
+        raise click.UsageError(f"--file {file}: its values are nested too deep.") from None
+    except TypeError as error:
+        raise click.UsageError(f"--file {file}: {error}; write dates and times in quotes.") from None
+    except OSError as error:
+        raise click.UsageError(f"--file {file}: {error.strerror or error}.") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise click.UsageError(f"--file {file}:{fault(error)}") from None
     if not isinstance(found, dict):
         raise click.UsageError(f"--file {file}: this must be fields with values, such as image: ubuntu.")
     return found
@@ -117,7 +130,7 @@ def _path(kind: str, identity: str = "") -> str:
 
 
 def _named(session: Session, kind: str, name: str) -> dict[str, Any]:
-    """The one of that id or name."""
+    """The asset of that id or name. Raises NotFound."""
     for one in session.client.pages(_path(kind)):
         if name in (one["meta"]["id"], one["meta"]["name"]):
             return one
@@ -125,7 +138,7 @@ def _named(session: Session, kind: str, name: str) -> dict[str, Any]:
 
 
 def _spec(kind: str, file: str | None, user: str | None) -> dict[str, Any]:
-    """Values of credentials come from the terminal or a file: an argument is seen by everybody."""
+    """The fields to send. Credentials come from the terminal or a file: all users can read arguments."""
     if kind == "password":
         if file is not None:
             raise click.UsageError("A password is typed, or read from standard input: leave --file out.")
@@ -135,10 +148,10 @@ def _spec(kind: str, file: str | None, user: str | None) -> dict[str, Any]:
         raise click.UsageError("Only a password has a --user.")
     if file is None:
         raise click.UsageError("Specify --file.")
-    found = _mapping(file)
-    if kind == "generic-secret":
-        return {"keyValuePairs": [{"key": str(key), "value": str(value)} for key, value in found.items()]}
-    return found
+    if kind != "generic-secret":
+        return _mapping(file)
+    found = _mapping(file, texts=True)
+    return {"keyValuePairs": [{"key": key, "value": value} for key, value in found.items()]}
 
 
 @click.command("list", cls=Command)

@@ -1,7 +1,8 @@
-"""report: GPU time that people and projects held. limit: what each person may have."""
+"""report: GPU time held by users and projects. limit: limits per user."""
 
 from __future__ import annotations
 
+from codecs import iterdecode
 from typing import Any
 
 import click
@@ -63,8 +64,8 @@ def report(
         ("by", ",".join(BY[key] for key in keys)),
     ]
     if as_csv:
-        for chunk in session.client.usage_file([*query, ("format", "csv")]):
-            click.echo(chunk.decode(), nl=False)
+        for text in iterdecode(session.client.usage_file([*query, ("format", "csv")]), "utf-8", "replace"):
+            click.echo(text, nl=False)
         return
     answer: Any = session.client.call("GET", USAGE, query=query)
     if structured(session, answer):

@@ -1,5 +1,6 @@
-"""Numbers of GPUs, memory, times: as people type them and as tables show them."""
+"""Reads and writes numbers of GPUs, amounts of memory and times."""
 
+import math
 import re
 import time
 
@@ -11,40 +12,47 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def number(text: str, flag: str, example: str) -> float:
-    """A finite, plain decimal number >= 0."""
+    """A plain decimal number >= 0. Raises UsageError."""
     if re.fullmatch(r"-\d+(\.\d+)?", text.strip()):
         raise click.UsageError(f"{flag} {text}: must not be negative.")
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text.strip()):
         raise click.UsageError(f"{flag} {text}: not a number such as {example}.")
-    return float(text)
+    return _finite(float(text), text, flag)
 
 
 def whole(value: float) -> int | float:
-    """1.0 as 1: JSON for people and for servers that ask for an integer."""
+    """1.0 as the int 1, so that JSON has an integer; other values unchanged."""
     return int(value) if value == int(value) else value
 
 
 def memory(text: str, flag: str) -> int:
-    """Bytes; '5G' is 5*10^9, '5Gi' is 5*2^30."""
+    """Bytes; '5G' is 5*10^9, '5Gi' is 5*2^30. Raises UsageError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(k|[KMGTPE]i?)?B?", text.strip())
     if match is None:
         raise click.UsageError(f"{flag} {text}: not an amount of memory such as 500M, 5G or 5Gi.")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
+    return int(_finite(float(match[1]) * _UNITS[match[2] or ""], text, flag))
 
 
 def duration(text: str, flag: str) -> float:
-    """Seconds; '90', '90s', '5m', '1h30m', '500ms'."""
+    """Seconds of '90', '90s', '5m', '1h30m', '500ms'. Raises UsageError."""
     text = text.strip()
-    if text.isdigit():
-        return float(text)
+    if text.isdecimal():
+        return _finite(float(text), text, flag)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
     if not parts or "".join(amount + unit for amount, unit in parts) != text:
         raise click.UsageError(f"{flag} {text}: not a time such as 30s, 5m or 1h30m.")
-    return sum(float(amount) * _SECONDS[unit] for amount, unit in parts)
+    return _finite(sum(float(amount) * _SECONDS[unit] for amount, unit in parts), text, flag)
+
+
+def _finite(value: float, text: str, flag: str) -> float:
+    """`value`, which `text` was read as. Raises UsageError if a float cannot hold it."""
+    if value == math.inf:
+        raise click.UsageError(f"{flag} {text[:20]}...: the number is too large.")
+    return value
 
 
 def pair(text: str, flag: str) -> tuple[str, str]:
-    """'K=V' -> (K, V)."""
+    """'K=V' -> (K, V). Raises UsageError."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise click.UsageError(f"{flag} {text}: expected NAME=VALUE.")
@@ -59,7 +67,7 @@ def show_gpus(value: float | None) -> str:
 
 
 def counted_gpus(value: float) -> str:
-    """As prose has them: '1 GPU', '2 GPUs', '0.5 GPU', '0 GPUs'. Tables use show_gpus()."""
+    """For sentences: '1 GPU', '2 GPUs', '0.5 GPU', '0 GPUs'. Tables use show_gpus()."""
     return f"{f'{value:.3f}'.rstrip('0').rstrip('.')} GPU{'' if 0 < value <= 1 else 's'}"
 
 
@@ -69,7 +77,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def show_bytes(value: float | None) -> str:
-    """GiB with at most one decimal; MiB below one."""
+    """In GiB with at most one decimal; below 1 GiB in whole MiB; '0' for none."""
     if not value:
         return "0"
     return f"{round(value / 2**30, 1):g}Gi" if value >= 2**30 else f"{value / 2**20:.0f}Mi"
@@ -101,7 +109,7 @@ def show_moment(when: float) -> str:
 
 
 def show_age(since: str | None, now: float | None = None) -> str:
-    """One whole unit: 9s, 59m, 23h, 364d, 2y; empty without a time."""
+    """The age in one whole unit: 9s, 59m, 23h, 364d, 2y; "" without a time."""
     if not since:
         return ""
     seconds = max(0, int((time.time() if now is None else now) - moment(since)))

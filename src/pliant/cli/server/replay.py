@@ -1,4 +1,4 @@
-"""replay: decide recorded cycles again, with this core or with another one."""
+"""replay: reruns recorded scheduling cycles with this or another version of the core."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def replay(
 
 
 def _fetched(session: Session, folder: str, cycle: int | None, when: int | None) -> str:
-    """The running server's record in a file."""
+    """Write the running server's record to a file in `folder` and return its path."""
     path = os.path.join(folder, "replay.jsonl")
     stream = session.client.record(cycle=cycle, at=when)
     with open(path, "wb") as target:
@@ -72,15 +72,15 @@ def _fetched(session: Session, folder: str, cycle: int | None, when: int | None)
 def _time(text: str) -> int:
     try:
         found = datetime.datetime.fromisoformat(text)
-    except ValueError:
+        if found.tzinfo is None:
+            found = found.astimezone()
+    except (ValueError, OverflowError):
         raise click.UsageError(f"--at {text}: a time such as 2026-11-20T15:04:05Z.") from None
-    if found.tzinfo is None:
-        found = found.astimezone()
     return int(found.timestamp() * 1000)
 
 
 def _rerun(path: str, cycle: int | None, when: int | None, core: str | None) -> Any:
-    """In a process of its own: the core is no part of the client, and may be another version's."""
+    """Rerun in a separate process: the client does not import the core, and `core` may be another version."""
     place = importlib.util.find_spec("pliant")
     assert place is not None and place.submodule_search_locations is not None
     program = os.path.join(place.submodule_search_locations[0], "store", "rerun.py")
@@ -101,7 +101,7 @@ def _rerun(path: str, cycle: int | None, when: int | None, core: str | None) -> 
 
 
 def _root(core: str) -> str:
-    """The folder (or wheel) with the package of that version."""
+    """The folder (or wheel) that holds the package `pliant` of that version. Raises NotFound."""
     for place in (core, os.path.join(core, "src")):
         tree = os.path.isfile(os.path.join(place, "pliant", "sched", "cycle.py"))
         if tree or (place.endswith(".whl") and os.path.isfile(place)):

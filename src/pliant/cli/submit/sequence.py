@@ -1,4 +1,4 @@
-"""When a job begins: --begin, --dependency, --after, --array, in the words of Slurm."""
+"""Options for the start of a job, as in Slurm: --begin, --dependency, --after, --singleton, --array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ _EXAMPLE = "afterok:NAME, afterany:NAME:NAME, afternotok:NAME"
 
 
 def begin(text: str, flag: str) -> str:
-    """'22:00' (today or tomorrow), 'now+2h', '2026-12-01T08:00', local time, as RFC 3339."""
+    """'22:00' (today or tomorrow), 'now+2h' or '2026-12-01T08:00' (local time) as RFC 3339. UsageError."""
+    try:
+        return _begin(text, flag)
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"{flag} {text}: not a time such as 22:00, now+2h or 2026-12-01T08:00."
+        ) from None
+
+
+def _begin(text: str, flag: str) -> str:
     from datetime import UTC, datetime, timedelta
 
     now = datetime.now().astimezone()
@@ -32,25 +41,21 @@ def begin(text: str, flag: str) -> str:
         hour, minute, second = (int(part or 0) for part in match.groups())
         if hour > 23 or minute > 59 or second > 59:
             raise click.UsageError(f"{flag} {text}: not a time of day.")
-        moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        today = now.replace(tzinfo=None, hour=hour, minute=minute, second=second, microsecond=0)
+        moment = today.astimezone()
         if moment < now:
-            moment += timedelta(days=1)
+            moment = (today + timedelta(days=1)).astimezone()  # its offset may differ: summer time
     else:
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            raise click.UsageError(
-                f"{flag} {text}: not a time such as 22:00, now+2h or 2026-12-01T08:00."
-            ) from None
+        moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.astimezone()
         if moment.timestamp() < time.time():
             raise click.UsageError(f"{flag} {text}: this time is in the past.")
-    # Whole seconds, not before the moment that was meant.
+    # Rounded up to whole seconds.
     return datetime.fromtimestamp(-(-moment.timestamp() // 1), UTC).isoformat()
 
 
 def dependencies(text: str, flag: str) -> list[DependencyItem]:
-    """'afterok:a:b,afterany:c' or, where one of them is enough, 'afterok:a?afterok:b'."""
+    """'afterok:a:b,afterany:c'; 'afterok:a?afterok:b' if one of them suffices. Raises UsageError."""
     found: list[DependencyItem] = []
     if "," in text and "?" in text:
         raise click.UsageError(f"{flag} {text}: use ',' (all of them) or '?' (one of them), not both.")
@@ -68,7 +73,7 @@ def dependencies(text: str, flag: str) -> list[DependencyItem]:
 
 
 def array(text: str, flag: str) -> ArrayItem:
-    """'0-15%4': indexes, and how many elements may run at the same time."""
+    """'0-15%4': indexes, and how many elements may run at the same time. Raises UsageError."""
     indexes, percent, most = text.partition("%")
     if percent and not (most.isdecimal() and int(most)):
         raise click.UsageError(f"{flag} {text}: write a number after '%', as in 0-15%4.")
@@ -120,7 +125,7 @@ OPTIONS = (
 
 
 def joined(made: Spec, given: dict[str, Any]) -> Spec:
-    """--after, --singleton and --dependency as one list."""
+    """Merges --after and --singleton into the list of --dependency. Raises UsageError."""
     sent = cast("dict[str, Any]", made)
     after = sent.pop("after", [])
     if sent.pop("singleton", False):

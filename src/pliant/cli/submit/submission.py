@@ -1,4 +1,4 @@
-"""What all submits share: the parts of a request, the answer. What cannot be is for the server to say."""
+"""What all submit commands share: parts of the request and the answer. The server validates the values."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _SERVICES: dict[str, Literal["NodePort", "LoadBalancer", "ClusterIP"]] = {
 
 
 def named(positional: str | None, name: str | None) -> str | None:
-    """The name of --name or of the first word; both is an error."""
+    """The name from --name or the first word. Raises UsageError if both are given."""
     if positional is not None and name is not None:
         raise click.UsageError(f"The name is given twice: {positional} and --name {name}.")
     return positional if name is None else name
 
 
 def cpu(text: str, flag: str) -> float | int:
-    """Cores; '500m' is half of one."""
-    if text.endswith("m") and text[:-1].isdigit():
-        return whole(int(text[:-1]) / 1000)
+    """Cores; '500m' is 0.5. Raises UsageError."""
+    if text.endswith("m") and text[:-1].isdecimal():
+        return whole(number(text[:-1], flag, "0.5 or 500m") / 1000)
     return whole(number(text, flag, "0.5 or 500m"))
 
 
 def exposed(ports: Sequence[str], urls: Sequence[str]) -> Spec:
-    """--port and --external-url of the second edition: container=80,service-type=NodePort."""
+    """The fields of --port and --external-url of the second edition: container=80,service-type=NodePort."""
     made: Spec = {}
     for text in ports:
         fields = _fields(text, "--port", ("container", "service-type", "external"))
@@ -67,12 +67,12 @@ def serving_port(text: str) -> ServingPort:
     fields = _fields(text, "--serving-port", ("container", "protocol", "authorization-type"))
     made: ServingPort = {"container": _port(fields.get("container"), text)}
     if "protocol" in fields:
-        made["protocol"] = cast("Literal['http', 'grpc']", fields["protocol"])  # the server checks it
+        made["protocol"] = cast("Literal['http', 'grpc']", fields["protocol"])  # the server validates it
     return made
 
 
 def _fields(text: str, flag: str, known: Sequence[str]) -> dict[str, str]:
-    """'container=80,external=8080' as a mapping; a bare value is the container's port."""
+    """'container=80,external=8080' as a mapping; a bare value is the container's port. Raises UsageError."""
     fields = {}
     for part in text.split(","):
         name, separator, value = part.partition("=")
@@ -91,7 +91,7 @@ def _port(text: str | None, said: str) -> int:
 
 
 def argv(*, command: Sequence[str] = (), args: Sequence[str] = ()) -> Spec:
-    """Command and arguments both as exact words and as Run:ai's one string."""
+    """The fields of command and arguments, each as a list of words and as one string like Run:ai's."""
     spec: Spec = {}
     if command:
         spec["command"], spec["commandArgv"] = shlex.join(command), list(command)
@@ -101,7 +101,7 @@ def argv(*, command: Sequence[str] = (), args: Sequence[str] = ()) -> Spec:
 
 
 def common_options(function: _Function) -> _Function:
-    """Options that mean the same in both editions."""
+    """Adds the options that both editions share."""
     policies = click.Choice(["Always", "IfNotPresent", "Never"])
     made = decorated(
         function,
@@ -135,7 +135,7 @@ def common_options(function: _Function) -> _Function:
 
 
 def spec(session: Session, given: dict[str, Any], compute: Compute) -> Spec:
-    """The part of a request that those options, the image, the shell and what each task asks for make."""
+    """The `spec` of a request, from those options, the image, the shell and `compute`. Raises UsageError."""
     unsupported.refuse(given)
     made: Spec = {
         **read(COMMON, given),
@@ -159,7 +159,7 @@ def spec(session: Session, given: dict[str, Any], compute: Compute) -> Spec:
 
 
 def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str, Any]) -> int | None:
-    """Submit it, and follow it if that was asked for."""
+    """Submit; with --attach follow the job, with --wait wait for it. The exit code; None without both."""
     if given["large_shm"]:
         session.note("Note: --large-shm has no effect: processes here share the machine's own /dev/shm.")
     unsupported.note(session, given)
@@ -182,7 +182,7 @@ def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str,
 
 
 def note_elastic(session: Session, body: AnySubmission, given: Mapping[str, Any]) -> None:
-    """Say so if a script that is made elastic can only be restarted."""
+    """Print a note if an elastic script can be resized only by a restart."""
     words = [*body["spec"].get("commandArgv", ()), *body["spec"].get("argsArgv", ())]
     if not given["elastic"] or given["image"] is not None or _resizes(words, given["working_dir"] or "."):
         return
@@ -193,7 +193,7 @@ def note_elastic(session: Session, body: AnySubmission, given: Mapping[str, Any]
 
 
 def _resizes(words: Sequence[str], folder: str) -> bool:
-    """True if it runs a module or a script that uses a library of this project for elastic training."""
+    """True if the command runs a module or script that uses Pliant's libraries for elastic training."""
     if any(word.startswith(("pliant.train", "pliant.engines", "runai.")) for word in words):
         return True
     for word in words:
@@ -207,7 +207,7 @@ def _resizes(words: Sequence[str], folder: str) -> bool:
 
 
 def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> Mapping[str, Any] | None:
-    """Submit, and print the answer; None after a dry run. `kind`: Training, Workspace or Distributed."""
+    """Submit and print the answer; None after a dry run. `kind` is a type of workload, such as Training."""
     project = session.current_project
     try:
         answer = accepted(session, kind, body, dry_run=dry_run)
@@ -235,7 +235,7 @@ def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> 
 
 
 def accepted(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> Mapping[str, Any] | None:
-    """Submit to the current project, and print what its owner should know; None after a dry run."""
+    """Submit to the current project and print the server's notices; None after a dry run."""
     if not {"image", "command", "args"} & {*body["spec"]} and (line := meant(click.get_current_context())):
         raise click.UsageError(f"There is no command to run. Write it after `--`: `{line}`")
     body["projectName"] = session.current_project
@@ -278,11 +278,11 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
 
 
 def _quota(numbers: Mapping[str, Any]) -> str:
-    """How a placement relates to the quota of its project, by the numbers (thousandths) of its reason."""
+    """Says "within quota" or "N GPUs over quota", from the numbers (thousandths) of a placement's reason."""
     over = _over(numbers)
     return "within quota" if over <= 0 else f"{counted_gpus(over / 1000)} over quota"
 
 
 def _over(numbers: Mapping[str, Any]) -> int:
-    """Thousandths of GPUs by which the project is over its quota; 0 or less: it is not."""
+    """Thousandths of GPUs by which the project is over its quota; at most 0 if it is not over."""
     return 0 if numbers["quota"] < 0 else int(numbers["allocated"] - numbers["quota"])

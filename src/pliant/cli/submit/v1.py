@@ -288,6 +288,8 @@ def _command(given: dict[str, Any], words: list[str] | None) -> Spec:
         command = [word for text in given["command"] for word in shlex.split(text)]
     except ValueError as error:
         raise click.UsageError(f"--command: {error}.") from error
+    if given["command"] and not command:
+        raise click.UsageError("--command: it is empty; write the command after `--`.")
     if command:
         return submission.argv(command=[*command, *given["args"]])
     return submission.argv(args=given["args"])

@@ -1,4 +1,4 @@
-"""cancel, delete, suspend, resume: one line for each name."""
+"""cancel, delete, suspend, resume: act on each named job and print a line for it."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _purge = click.option(
 
 
 FEW = 10
-"""So many jobs are deleted one by one, and each is told where its files are."""
+"""Up to this many named jobs are deleted one by one, with a note where the files of each are."""
 
 
 class _Said(NamedTuple):
-    """What one of the names leads to besides that it is done."""
+    """What to print for a job instead of, or after, the standard line."""
 
-    line: str = ""  # printed instead of that
-    note: str = ""  # for the reader, after it
+    line: str = ""  # printed instead of the standard line
+    note: str = ""  # printed after it, on standard error
 
 
 class _Verb(NamedTuple):
-    act: Callable[[Session, Any], _Said | None]  # None: that it was `done`, and nothing more
+    act: Callable[[Session, Any], _Said | None]  # None: print the standard line
     done: str
     infinitive: str
     missing: str
-    applies: Callable[[Any], bool] = lambda item: True  # which of --all
+    applies: Callable[[Any], bool] = lambda item: True  # selects jobs of --all
 
 
 def _delete(session: Session, item: Any) -> _Said | None:
     kept = session.client.delete(item["id"]).get("kept")
-    if kept is None:
+    if kept is None or not kept["bytes"]:  # logs alone are kept of every job
         return None
     until = kept["keptUntil"][:10]
     return _Said(note=f"Its folder ({show_bytes(kept['bytes'])}) is kept until {until} in {kept['path']}.")
@@ -128,7 +128,7 @@ def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool
 
 
 def _signal(text: str) -> int:
-    """USR1, SIGUSR1 or 10."""
+    """The number of a signal: USR1, SIGUSR1 or 10. Raises UsageError."""
     names = {it.name.removeprefix("SIG"): it.value for it in signal.Signals if it.value < 32}
     number = names.get(text.upper().removeprefix("SIG"), int(text) if text.isdecimal() else 0)
     if number not in names.values():
@@ -148,7 +148,7 @@ _OF_KIND = {
     **dict.fromkeys(("node", "nodes", "no"), "node drain {names}"),
     "user": "user delete {names}",
 }
-"""What to type for other things than jobs."""
+"""What to type for objects of other kinds."""
 
 
 def _is_job(session: Session, name: str) -> bool:
@@ -186,7 +186,7 @@ def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bo
 
 
 def _all_at_once(session: Session, names: Sequence[str], everything: bool) -> int:
-    """Delete many, without a request for each; the rest as `_each` does it."""
+    """Delete many jobs with few requests; prints and returns what `_each` does."""
     if everything == bool(names):
         raise click.UsageError("Specify job names or --all.")
     noun, worst = session.noun.capitalize(), 0
@@ -258,7 +258,7 @@ def resume(session: Session, names: tuple[str, ...], everything: bool, ids: tupl
 
 
 def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str], everything: bool) -> int:
-    """Do it to each; a failure does not keep the rest from being done. The exit code of the first failure."""
+    """Apply the verb to each job and continue after a failure; returns the exit code of the first failure."""
     if everything == bool(names or ids):
         raise click.UsageError("Specify job names or --all.")
     noun = session.noun.capitalize()
@@ -277,7 +277,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             if code_of(error) in (4, 8):
                 raise
             if everything and not verb.applies(session.client.workload(item["id"])):
-                continue  # it ended meanwhile
+                continue  # the job ended meanwhile
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:
@@ -294,7 +294,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
 def _targets(
     session: Session, names: Sequence[str], ids: Sequence[str], everything: bool
 ) -> list[tuple[str, Callable[[], Any]]]:
-    """(what to call it, how to get it) for each; one question to the server for all names."""
+    """(name to print, function that gets the item) for each target; one request for all names."""
     targets: list[tuple[str, Callable[[], Any]]] = [
         (given, partial(session.client.workload, given)) for given in ids
     ]

@@ -1,4 +1,4 @@
-"""`list` in all its spellings, and the lists of the kinds of workload."""
+"""`list` in all its spellings, and `list` of each kind of workload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Form(NamedTuple):
-    """One of the tables of workloads."""
+    """A form of the table of workloads."""
 
     header: Sequence[str]
     row: Callable[[WorkloadItem], list[str]]
@@ -89,7 +89,7 @@ _mine = click.option("--mine", is_flag=True, help="Only your own workloads.")
 
 
 class Narrow(NamedTuple):
-    """Which workloads to list."""
+    """Filters: which workloads to list; None does not filter."""
 
     status: str | None = None
     user: str | None = None
@@ -153,19 +153,10 @@ _GROUPS = ("training", "workspace", "inference", "workload", "department", "node
 
 
 def _not_listed(session: Session, what: str) -> Exception:
-    """The error for a word that is no list: what to type instead."""
+    """The error for a word that cannot be listed; it names what to type instead."""
     program = session.program
     for group in (what.removesuffix("s"), {"ns": "project", "namespaces": "project"}.get(what, "")):
-        if group in (
-            "training",
-            "workspace",
-            "inference",
-            "workload",
-            "department",
-            "nodepool",
-            "project",
-            "user",
-        ):
+        if group in _GROUPS:
             return click.UsageError(f"'{what}' cannot be listed here. Use `{program} {group} list`.")
     if what in ("template", "templates"):
         return click.UsageError(
@@ -246,7 +237,7 @@ def typed_list(
 
 
 def _shown(param: click.Parameter) -> click.Parameter:
-    """The same, not hidden where there are several types."""
+    """The parameter; for --type and --framework a copy that the help shows."""
     if param.name not in ("kind", "framework"):
         return param
     option = copy(param)
@@ -256,7 +247,7 @@ def _shown(param: click.Parameter) -> click.Parameter:
 
 any_list = copy(typed_list)
 any_list.params = [_shown(param) for param in typed_list.params]
-"""That of `workload list`."""
+"""The command `workload list`, which shows --type and --framework in its help."""
 
 
 def workloads(
@@ -269,7 +260,7 @@ def workloads(
     names: Sequence[str] = (),
     narrow: Narrow,
 ) -> None:
-    """Print the workloads of the current project, or of all, as `form` and the Session's output say."""
+    """Print the workloads of the current project, or of all, in `form` and the Session's output format."""
     project = None if everywhere else session.current_project
     names = [bare(name) for name in names]
 
@@ -281,7 +272,7 @@ def workloads(
             and narrow.shows(item)
         )
 
-    # Watch first, then list: nothing that changes between the two is missed.
+    # Watch before listing: no change between the two is missed.
     changes = session.client.watch(project) if watch else None
     items = [item for item in session.client.workloads(project, kind=session.asked_kind) if chosen(item)]
     if not items and project is not None:
@@ -293,12 +284,12 @@ def workloads(
         header, rows = list(form.header), [form.row(item) for item in listed]
         if session.output == "wide":
             named = [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
-            new = [at for at, name in enumerate(named) if name not in header]  # NODE is there already
+            new = [at for at, name in enumerate(named) if name not in header]  # NODE is already there
             header += [named[at] for at in new]
             added = [tables.wide(item) for item in listed]
             rows = [row + [more[at] for at in new] for row, more in zip(rows, added, strict=True)]
         if watch and any(item.get("progress") for item in listed):
-            from pliant.cli.output.progress import bar  # a list that is not watched starts without it
+            from pliant.cli.output.progress import bar  # imported for watched lists only
 
             header += ["PROGRESS"]
             rows = [[*row, bar(item)] for row, item in zip(rows, listed, strict=True)]
@@ -326,12 +317,10 @@ def workloads(
     present: dict[str, WorkloadItem] = {item["id"]: item for item in items}
     _draw(session, present, text)
     for change in changes:
-        if change.kind == "deleted":
-            present.pop(change.item["id"], None)
-        elif not chosen(change.item):
-            continue
-        else:
+        if change.kind != "deleted" and chosen(change.item):
             present[change.item["id"]] = change.item  # type: ignore[assignment]
+        elif present.pop(change.item["id"], None) is None:
+            continue  # it was not in the list
         if session.output == "json":
             click.echo(json.dumps({"event": change.kind, "object": change.item}))
         else:
@@ -339,7 +328,7 @@ def workloads(
 
 
 def _tells_workers(session: Session) -> bool:
-    """Where a person reads: what scripts read keeps its columns."""
+    """True on a terminal and with -o wide: the columns that scripts read do not change."""
     return session.output == "wide" or _on_a_terminal(session)
 
 
@@ -350,7 +339,7 @@ def _on_a_terminal(session: Session) -> bool:
 def _draw(
     session: Session, present: dict[str, WorkloadItem], text: Callable[[Sequence[WorkloadItem]], str]
 ) -> None:
-    """The whole list again: in place on a terminal, one under the other elsewhere."""
+    """Print the whole list again: on a terminal after clearing it, elsewhere below the last one."""
     listed = tables.ordered(list(present.values()))
     terminal = sys.stdout.isatty()
     if terminal:

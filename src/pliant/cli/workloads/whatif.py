@@ -1,4 +1,4 @@
-"""what-if: what changes would do; node drain: move work off nodes, after a preview."""
+"""what-if: shows what changes would do. node drain: moves work off nodes after a preview."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
 
 
 def suppositions(given: Mapping[str, Sequence[str]]) -> list[Entry]:
-    """The changes in the words of the API."""
+    """The changes in the form of the API. Raises UsageError."""
     found: list[Entry] = []
     for text in given.get("submit", ()):
         entry = _fields(text, "--submit", ("gpus", "tasks", "priority"))
@@ -112,7 +112,7 @@ def suppositions(given: Mapping[str, Sequence[str]]) -> list[Entry]:
 
 
 def _nodes(text: str) -> Entry:
-    """One by its name, or all of a label."""
+    """One node by its name, or all nodes with LABEL=VALUE, in the form of the API."""
     label, separator, value = text.partition("=")
     return {"label": label, "value": value} if separator else {"node": text}
 
@@ -127,7 +127,7 @@ def _pair(text: str, flag: str) -> tuple[str, float | int]:
 def _number(text: str, flag: str) -> float | int:
     try:
         return whole(float(text))
-    except ValueError:
+    except (ValueError, OverflowError):  # no number, or an infinite one
         return whole(number(text, flag, "4"))
 
 
