@@ -1,4 +1,4 @@
-"""What is tried again after a failure, how often, and what people are told."""
+"""What is retried after a failure, how often, and what the user sees."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def lives(stage: Stage) -> Callable[..., str]:
 
 
 def fail(stage: Stage, job: str, *, after: int = 1000, **how: object) -> Task:
-    """The job's next attempt begins, runs for so long (ms) and ends so."""
+    """The job's next attempt begins, runs for `after` ms and ends with Exit(**how)."""
     while stage.phase(job) == "Pending":
         wake = stage.loop.plan.wake
         assert wake is not None, stage.view(job)
@@ -175,7 +175,7 @@ def test_resume_begins_the_count_anew(stage: Stage, lives: Callable[..., str]) -
 def test_what_is_turned_away_at_once_waits_longer_each_time_and_has_not_failed(
     stage: Stage, lives: Callable[..., str], how: dict[str, str], waits: list[int], said: str
 ) -> None:
-    """A node, or a quota of the cluster, may turn away all that comes: nobody wants a storm of pods."""
+    """A node or a quota of the cluster may refuse every pod: retries must not flood it."""
     job, waited = lives(), []
     for _ in waits:
         task = fail(stage, job, lost=True, **how)
@@ -192,3 +192,29 @@ def test_what_ran_for_a_while_and_is_lost_starts_again_at_once(
 ) -> None:
     job = lives()
     assert fail(stage, job, after=20_000, lost=True).attempt == 2
+
+
+def test_a_success_of_what_always_starts_again_begins_the_count_anew(
+    stage: Stage, lives: Callable[..., str]
+) -> None:
+    job = lives(restart=True)
+    fail(stage, job, signal=9, oom=True)
+    for _ in range(6):
+        task = fail(stage, job, code=1)
+        task = fail(stage, job, code=0)
+        assert (task.failures, task.ooms) == (0, 0) and stage.phase(job) != "Failed"
+    assert fail(stage, job, signal=9, oom=True).retry_at == stage.timeline.now() + 10_000
+
+
+@pytest.mark.parametrize("at", [10**16, 10**30])
+def test_an_end_is_never_recorded_in_the_future(stage: Stage, lives: Callable[..., str], at: int) -> None:
+    """A job can write the record of its end, and a node's clock can be ahead."""
+    job = lives()
+    stage.run(1000)
+    attempt = AttemptId(job, stage.view(job).tasks[0].name, 1)
+    stage.machines.runs[attempt].exit = end = Exit(at, code=0)
+    stage.loop.post(AttemptEnded(attempt, end))
+    stage.run()
+    assert stage.view(job).workload.completed == stage.timeline.now()
+    [row] = stage.store.attempts(job)
+    assert row.exit is not None and row.exit.at == stage.timeline.now()

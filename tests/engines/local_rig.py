@@ -128,9 +128,7 @@ class LocalRig(Rig):
         def found():
             return [pid for pid in processes(self.state, attempt) if pid != self.supervisor_of(attempt)]
 
-        return until(found, f"{attempt} has a process")[
-            0
-        ]  # during an exec a process has no environment
+        return until(found, f"{attempt} has a process")[0]  # during an exec a process has no environment
 
     def begun(self, attempt):
         return self.notes.read_text().splitlines().count(str(attempt))

@@ -1,4 +1,4 @@
-"""What a task finds that was given a share of a simulated GPU, and what the node sees of it."""
+"""The environment of a task with a share of a simulated GPU, and what the node sees of the task."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from pliant.control.state.retries import describe_exit
 from pliant.control.submit.variables import Variables
 from pliant.devices import ledger
 from pliant.devices.cards import DRIVERS
-from pliant.devices.handout import SHIM, Handout
+from pliant.devices.handout import SHIM, Handout, _mapping
 from pliant.devices.observer import Observer
 from pliant.devices.place import Place
 from pliant.engines.local.folder.layout import Layout
@@ -49,7 +49,7 @@ HOLDS = TAKES + "print(alloc(int(sys.argv[1]) << 20), flush=True); time.sleep(10
 
 
 class Remembering(Observer):
-    """Keeps what it saw: what is wrong for one look only is not missed by a test that slept meanwhile."""
+    """Keeps all looks, so that a slow test does not miss what is wrong in one look only."""
 
     looks: list[dict]
 
@@ -85,7 +85,7 @@ class FractionRig(LocalRig):
         return super().make()
 
     def give(self, attempt, launch, placement=HALF, request=None, variables=None):
-        """Start it with that share; by default as half of a GPU was asked for."""
+        """Starts it with that share; by default with a request for half a GPU."""
         if variables is not None:
             launch = replace(launch, variables=tuple(name for name, _ in variables.given))
             self.engine.seal(attempt.workload, {"": variables})
@@ -104,7 +104,7 @@ class FractionRig(LocalRig):
         return self.log(attempt)
 
     def use(self, attempt, condition=lambda use: True):
-        """The newest that is so, not older than the one that was given before."""
+        """The newest use of it for which the condition holds, not older than the one returned before."""
 
         def there():
             for number in reversed(range(len(self.looks))):
@@ -270,7 +270,7 @@ def test_a_process_that_is_no_tasks_is_named_to_all_who_share(rig):
     finally:
         program.kill()
         program.wait()
-    rig.use(A, lambda use: not use.trouble)  # the dead are not accused
+    rig.use(A, lambda use: not use.trouble)  # ended processes are not reported
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_memory_that_nobody_asked_for_is_lent_and_comes_back(rig):
         ask.write("\n")
         rig.said(A, "sees 16\n")
         rig.python(B, HOLDS, 8000)
-        rig.said(B, "0\n")  # its owner wanted it, and has it
+        rig.said(B, "0\n")  # as its owner asked
         ask.write("\n")
         rig.said(A, "sees 8\n")
         rig.stop(B)
@@ -402,7 +402,7 @@ def test_who_keeps_what_was_lent_makes_way(tmp_path):
 
 
 def test_a_share_is_free_once_nobody_holds_it(rig):
-    """A process that no environment and no parent gives away is ended, because it maps the ledger."""
+    """A process with no environment or parent to identify it is ended, because it maps the ledger."""
     code = "import os, sys, time\nif os.fork(): time.sleep(1000)\nos.setsid(); env = {k: v for k, v in "
     code += "os.environ.items() if k not in ('PLIANT_ATTEMPT', 'PLIANT_ATTEMPT_DIR')}\n"
     code += f"os.execve(sys.executable, [sys.executable, '-c', {HOLDS!r}, '100'], env)"
@@ -417,8 +417,34 @@ def test_a_share_is_free_once_nobody_holds_it(rig):
     ]
 
 
+def test_who_maps_the_ledger_of_the_tenth_attempt_does_not_map_that_of_the_first(tmp_path):
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    first, tenth = folder / "w.worker-0.1", folder / "w.worker-0.10"
+    for path in (first, tenth):
+        path.write_bytes(b"x")
+    code = "import mmap, sys\nfile = open(sys.argv[1], 'r+b')\nheld = mmap.mmap(file.fileno(), 1)\n"
+    code += "print(flush=True)\ninput()"
+    words = [sys.executable, "-c", code, str(tenth)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        assert (_mapping(first), _mapping(tenth)) == ([], [holder.pid])
+        tenth.unlink()
+        assert _mapping(tenth) == [holder.pid], "it holds the share also if its ledger has no name any more"
+        holder.communicate(b"\n", timeout=60)
+
+
 def _maps(pid, root):
     try:
         return f"{root}/ledgers" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
         return False
+
+
+def test_of_an_ended_task_the_node_remembers_nothing(rig):
+    rig.python(A, HOLDS, 100)
+    rig.use(A, lambda use: use.parts[0].used)
+    rig.stop(A)
+    rig.end(A)
+    rig.fractions.observer.look()
+    assert (rig.fractions.observer._before, rig.fractions.observer._told) == ({}, {})

@@ -1,5 +1,6 @@
 """Files of deleted workloads: kept, listed, brought back, removed; and the link to a job folder."""
 
+import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +9,7 @@ from threading import Barrier
 
 import pytest
 
+from pliant.engines.local.folder import trash
 from pliant.engines.local.folder.layout import Layout
 from pliant.engines.local.folder.trash import Trash
 from tests.engines.contract import A, B, workload
@@ -50,7 +52,7 @@ def test_files_and_log_are_kept_and_come_back(rig):
     preview = rig.engine.leaves(row)
     assert (preview.size, preview.project) == (2, "team-a")
     rig.engine.forget(row)
-    rig.engine.forget(row)  # after a crash in between it is asked for again
+    rig.engine.forget(row)  # a crash in between makes it repeat the request
     [kept] = rig.engine.trash()
     assert replace(preview, deleted=kept.deleted) == kept
     assert not (rig.state / "checkpoints" / "w-a").exists() and not (rig.state / "sealed" / "w-a").exists()
@@ -60,7 +62,7 @@ def test_files_and_log_are_kept_and_come_back(rig):
     found = {name for _, _, names in os.walk(path) for name in names}
     assert {"best.pt", "log"} <= found
     assert rig.engine.trash() == []
-    rig.engine.forget(row)  # as the next server does
+    rig.engine.forget(row)  # the next server repeats the request
     assert os.path.exists(f"{path}/out/best.pt"), "what was brought back is the user's"
 
 
@@ -90,6 +92,29 @@ def test_a_log_of_the_jobs_own_stays_what_it_is(rig):
     assert sorted(os.listdir(path)) == ["logs", "logs-w-a"] and os.listdir(f"{path}/logs") == ["a"]
 
 
+@pytest.mark.parametrize("script", ["true", "touch empty"])
+def test_what_has_no_bytes_is_told_before_it_is_kept(rig, script):
+    row = ended(rig, A, script)
+    preview = rig.engine.leaves(row)
+    rig.engine.forget(row)
+    [kept] = rig.engine.trash()
+    assert (kept.size, replace(preview, deleted=kept.deleted)) == (0, kept)
+
+
+def test_of_what_never_started_nothing_is_kept(rig):
+    row = job(A)
+    assert rig.engine.leaves(row) is None
+    rig.engine.forget(row)
+    assert rig.engine.trash() == []
+
+
+def test_no_more_files_are_counted_than_it_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(trash, "COUNTED", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    assert trash.size_of(tmp_path) == 2
+
+
 def test_purge_leaves_nothing(rig):
     row = ended(rig, A, "echo 1 > best.pt")
     rig.engine.forget(replace(row, purge=True))
@@ -107,6 +132,16 @@ def test_a_sweep_removes_what_is_too_old_and_the_oldest_on_a_full_disk(rig):
     [left] = rig.engine.trash()
     assert left.workload == "w-b"
     assert [kept.workload for kept in rig.engine.sweep(0, 1001)] == ["w-b"], "no disk is freer than that"
+    assert os.listdir(rig.state / "trash") == []
+
+
+def test_on_a_full_disk_a_sweep_needs_no_room(rig, monkeypatch):
+    def write(path, document):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    rig.engine.forget(ended(rig, A, "echo 1 > best.pt"))
+    monkeypatch.setattr(trash, "write_json", write)
+    assert [(kept.workload, kept.size) for kept in rig.engine.sweep(0, 1001)] == [("w-a", 2)]
     assert os.listdir(rig.state / "trash") == []
 
 

@@ -1,7 +1,8 @@
-"""What may go wrong around the local engine: disks, programs, folders of others, devices that change."""
+"""Trouble around the local engine: disks, programs, folders of others, devices that change."""
 
 import errno
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.local import engine
+from pliant.engines.local import engine, living
 from pliant.engines.local.folder import layout
 from pliant.engines.local.folder.layout import Folder, Layout, LayoutError
+from pliant.engines.local.launch import supervisor as launch
 from pliant.model.fact import AttemptEnded, NodeSeen
 from pliant.model.workload import AttemptId
 from tests.engines.contract import GPUS, NODE, A, B
-from tests.engines.local_rig import LocalRig, until
+from tests.engines.local_rig import LocalRig, kill, supervisor, until
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def rig(tmp_path):
 
 
 class FullDisk:
-    """No file of that name can be written any more."""
+    """Makes every write to a file of that name fail."""
 
     def __init__(self, name):
         self.name, self.write = name, layout.write
@@ -88,6 +90,65 @@ def test_a_file_where_a_folder_should_be(rig):
     rig.run(B, rig.forever())
 
 
+def test_a_task_whose_folder_was_removed_is_stopped(rig):
+    rig.run(A, rig.forever())
+    shutil.rmtree(rig.folder(A))
+    rig.stop(A, grace=100)
+    assert rig.end(A).stopped and not rig.alive(A), "it is not reported ended while it lives"
+
+
+def test_a_lost_task_whose_folder_was_replaced_is_reported(rig):
+    rig.run(A, rig.forever())
+    supervisor = rig.supervisor_of(A)
+    shutil.rmtree(rig.folder(A))
+    rig.folder(A).write_text("")
+    kill(supervisor)
+    assert rig.end(A).lost and not rig.alive(A)
+
+
+# ---- descriptors ----
+
+
+class Short:
+    """Fails twice for want of a descriptor."""
+
+    def __init__(self, call):
+        self.call, self.left = call, 2
+
+    def __call__(self, *given):
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return self.call(*given)
+
+
+def test_an_end_is_reported_once_a_descriptor_is_free(rig, monkeypatch):
+    monkeypatch.setattr(living, "AGAIN_SECONDS", 0.01)
+    rig.run(A, rig.exits(3))
+    monkeypatch.setattr(layout, "read_json", Short(layout.read_json))
+    rig.finish(A)
+    assert rig.end(A).code == 3
+
+
+def test_a_live_task_is_found_once_a_descriptor_is_free(rig, monkeypatch):
+    monkeypatch.setattr(living, "AGAIN_SECONDS", 0.01)
+    rig.run(A, rig.exits(3))
+    rig.drop()
+    monkeypatch.setattr(os, "pidfd_open", Short(os.pidfd_open))
+    rig.open()
+    rig.finish(A)
+    assert rig.end(A).code == 3
+
+
+def test_a_start_without_a_free_descriptor_leaves_none_open(rig, monkeypatch):
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "pidfd_open", Short(os.pidfd_open))
+    rig.run(A, rig.exits(3))
+    rig.finish(A)
+    assert rig.end(A).code == 3
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "all are closed")
+
+
 # ---- programs ----
 
 
@@ -117,6 +178,22 @@ def test_a_supervisor_that_says_nothing(tmp_path, program):
         rig.clean()
 
 
+def test_a_supervisor_that_answers_too_late(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "READY_SECONDS", 0.1)
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nsleep 0.5\nexec {supervisor("native")[0]} "$@"\n')
+    slow.chmod(0o700)
+    rig = LocalRig(tmp_path, (str(slow),))
+    rig.open()
+    try:
+        rig.run(A, rig.exits(3))
+        assert rig.started(A), "its task counts as running"
+        rig.finish(A)
+        assert rig.end(A).code == 3
+    finally:
+        rig.clean()
+
+
 def test_no_descriptor_of_the_server_reaches_a_task(rig):
     with open("/dev/null") as file:
         os.set_inheritable(file.fileno(), True)
@@ -128,7 +205,7 @@ def test_no_descriptor_of_the_server_reaches_a_task(rig):
 
 
 def children():
-    """Names of our children, the dead that nobody has waited for among them."""
+    """Names of our children, zombies included."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a job can put in the place of a file that the server reads: nothing foreign is read, nothing hangs."""
+"""A job replaces a file that the server reads: the server reads no other file, and does not hang."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def zero(path: Path, other: Path) -> None:
 
 def device(path: Path, other: Path) -> None:
     try:
-        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # what /dev/zero is
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # as /dev/zero
     except PermissionError:
         zero(path, other)
 
@@ -100,6 +100,15 @@ def test_in_the_place_of_a_document(
     assert place.read_exit() is None and place.holder() is None and not place.locked()
 
 
+@pytest.mark.parametrize("name", ["exit.json", "lock", "order.json"])
+def test_in_the_place_of_the_folder(place: Folder, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    (place / "claim").unlink()
+    place.path.rmdir()
+    place.path.write_text("")
+    assert read_json(place / name) is None and f"not read: {place / name}" in caplog.text
+    assert place.read_exit() is None and place.holder() is None and not place.locked()
+
+
 def test_ten_gigabytes_of_nothing(place: Folder) -> None:
     for name in ("exit.json", "log"):
         with open(place / name, "wb") as file:
@@ -123,11 +132,18 @@ def test_ten_gigabytes_of_nothing(place: Folder) -> None:
         '{"ended_ms": "x", "code": 0, "signal": null}',
         "[" * 100_000,
         '{"ended_ms": 1, "code": []}',
+        '{"ended_ms": -1, "code": 0, "signal": null}',
     ],
 )
 def test_a_record_of_an_end_that_a_job_wrote(place: Folder, text: str) -> None:
     (place / "exit.json").write_text(text)
     assert place.read_exit() is None
+
+
+def test_an_error_that_is_no_text_can_be_sent(place: Folder) -> None:
+    (place / "exit.json").write_text('{"ended_ms": 1, "code": 126, "signal": null, "error": "exec \\ud800"}')
+    end = place.read_exit()
+    assert end is not None and end.error == "exec ?"
 
 
 def test_a_file_of_this_account_is_read(place: Folder) -> None:

@@ -1,4 +1,4 @@
-"""Hands shares of this machine's GPUs out: config, ledger, turns, and on simulated nodes the drivers."""
+"""Hands out shares of this machine's GPUs: config, ledger, turns, and on simulated nodes the drivers."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 SHIM = DRIVERS.parent / "libpliant-gpu.so"
 LENT_SECONDS = 10.0  # for a task to give back memory that was lent to it
-STOP_SECONDS = 60.0  # for one that did not, to end
+STOP_SECONDS = 60.0  # for a task that did not give it back to end
 LEFT_SECONDS = 10.0  # for processes that still use a share after the end of their task
 
 Seen = Callable[[], Mapping[str, Mapping[int, int]]]
@@ -48,9 +48,8 @@ class Handout:
         drivers: Path = DRIVERS,
         lent_seconds: float = LENT_SECONDS,
     ) -> None:
-        """`seen`: bytes by pid by real GPU, as NVML has them; `owner`: the attempt that a process came from;
-        `report` is told what is to be in an attempt's history; `lent_seconds`: how long a task may take to
-        give back what was lent to it.
+        """`seen`: bytes by pid by real GPU, from NVML; `owner`: the attempt that a process came from;
+        `report` adds a text to an attempt's history; `lent_seconds`: time for a task to return lent memory.
         """
         self._place, self._seen = place, seen
         self._shim, self._drivers = shim, drivers
@@ -75,12 +74,12 @@ class Handout:
             with self._lock:
                 self._loose[order.attempt] = TaskUse(loose, ())
             return replace(drivers, enforcement=loose)
-        confined = request.shared  # a whole simulated card is its task's own: no need to wall it in
+        confined = request.shared  # a whole simulated card is its task's alone: no limit to protect
         own = folder / "gpu"
         own.mkdir(mode=0o700, exist_ok=True)
         name = str(order.attempt)
         path = self._place.folder("ledgers") / self._ledger_name(order.attempt)
-        _remove(path)  # of a start that did not come this far
+        _remove(path)  # of an earlier start that was not completed
         conf = GpuConf(name, path, self._grants(shares, request, node))
         config.write(own / "gpu.conf", conf, _usable(node))
         try:
@@ -131,7 +130,7 @@ class Handout:
             now = [self._resized(share, before) for share in order.placement.shares]
             named = {grant.uuid for grant in now}
             lost = [grant for grant in before.values() if grant.uuid not in named] if keep else []
-            grants = (*now, *lost)[: config.MAX_GPUS]  # whole simulated cards beyond that are not seen
+            grants = (*now, *lost)[: config.MAX_GPUS]  # more whole simulated cards are left out
             conf = replace(watched.conf, grants=grants, epoch=watched.conf.epoch + 1)
             if conf.grants == watched.conf.grants:
                 return
@@ -161,7 +160,7 @@ class Handout:
         try:
             used = ledger.used(watched.conf.ledger)
         except (ledger.LedgerError, OSError):
-            return False  # nobody can tell
+            return False  # not known: it may use more
         return all(used.get(grant.uuid.split("-", 1)[-1], 0) <= grant.limit for grant in watched.conf.grants)
 
     def release(self, attempt: AttemptId) -> None:
@@ -192,7 +191,7 @@ class Handout:
             return dict(self._live)
 
     def _mend(self, attempt: AttemptId) -> str:
-        """Puts back what was handed out if somebody has changed it; what to say about that."""
+        """Restores gpu.conf if it was changed or removed; returns what to report, '' for nothing."""
         with self._writing:
             watched = self._living().get(attempt)
             if watched is None:
@@ -211,7 +210,7 @@ class Handout:
             return f"its {path.name} {what} by somebody and was put back"
 
     def _lend(self, gpus: Collection[str]) -> set[AttemptId]:
-        """New limits for all who share these GPUs, by what is claimed of them. Returns whose were lowered."""
+        """Sets new limits for the tasks on these GPUs, by their claims. Returns those whose limits fell."""
         lowered = set()
         with self._writing:
             living = self._living()
@@ -235,7 +234,8 @@ class Handout:
         return lowered
 
     def _take_back(self, lowered: set[AttemptId], owner: str) -> None:
-        """Returns once those have come down to their limits. Who has not when time is up is stopped."""
+        """Waits until these are within their limits. Those that are not after `lent_seconds` are evicted;
+        STOP_SECONDS later it returns in any case."""
         waiting, stopped = threading.Event(), set[AttemptId]()
         deadline = time.monotonic() + self._lent_seconds
         while late := {key for key in lowered if key in self._living() and not self.fits(key)}:
@@ -253,7 +253,7 @@ class Handout:
         return f"{attempt.workload}.{attempt.task}.{attempt.number}"
 
     def _missing(self, devices: int) -> str:
-        """Why no share can be enforced here; empty: it can."""
+        """Why no share can be enforced here; empty if it can."""
         if not self._shim.exists():
             return f"{self._shim.name} was not built: install a C compiler and install Pliant again"
         if set(str(self._shim)) & set(" \t:"):
@@ -288,7 +288,7 @@ class Handout:
             return HandedOut(), why
         if len(node.gpus) > cards.MAX_GPUS:
             return HandedOut(), f"the simulated driver knows {cards.MAX_GPUS} cards, not {len(node.gpus)}"
-        with self._lock:  # two starts at once would trip over one another's fresh files
+        with self._lock:  # two starts at once would use the same temporary files
             path = self._cards(node)
             programs, libraries = write_tools(self._place.folder("tools"), self._drivers)
         front = {"LD_LIBRARY_PATH": str(libraries), "PATH": str(programs)}
@@ -308,7 +308,7 @@ class Handout:
         return path
 
     def on_cards(self) -> dict[str, Mapping[int, int]]:
-        """Bytes by pid by GPU: what the cards themselves count."""
+        """Bytes by pid by GPU, as the drivers count them."""
         found: dict[str, Mapping[int, int]] = dict(self._seen())
         for path in self._place.present("cards"):
             with suppress(OSError, ValueError):
@@ -320,7 +320,7 @@ class Handout:
         return found
 
     def _end_holders(self, attempt: AttemptId, path: Path) -> None:
-        """A share is free once no process maps its ledger; a process that maps it is of the ended task."""
+        """Kills the processes that hold slots of an ended task's ledger; the share is free when none does."""
         waited = threading.Event()
         for _ in range(int(LEFT_SECONDS / 0.1)):
             try:
@@ -345,7 +345,7 @@ def _usable(node: Node) -> dict[str, int]:
 
 
 def _remove(path: Path) -> None:
-    """Whatever a task has made of it: an end is reported all the same."""
+    """Removes a file, or what a task has put in its place; never raises, so that the end is reported."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -353,11 +353,13 @@ def _remove(path: Path) -> None:
 
 
 def _mapping(path: Path) -> list[int]:
-    """Processes that have that file in their memory, by /proc: no process can hide that."""
+    """Pids of the processes that map that file, by /proc: no process can hide that."""
+    wanted = ([str(path)], [f"{path} (deleted)"])
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError):
-                if str(path) in Path(f"/proc/{name}/maps").read_text(errors="replace"):
+                lines = Path(f"/proc/{name}/maps").read_text(errors="replace").split("\n")
+                if any(line.split(maxsplit=5)[5:] in wanted for line in lines):
                     found.append(int(name))
     return found

@@ -1,4 +1,4 @@
-"""Looks at the ledgers of living tasks about once a second, and for processes that are in none of them."""
+"""Reads the ledgers of live tasks about once a second, and looks for processes that are in none of them."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ from pliant.model.workload import AttemptId
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
-AT_MOST = 20  # the pause after a look is so many times its CPU time, however many tasks there are
+AT_MOST = 20  # the pause after a look is at least this many times its CPU time
 
 OnCards = Callable[[], Mapping[str, Mapping[int, int]]]
 
@@ -28,7 +28,7 @@ class Watched:
     path: Path  # of gpu.conf
     conf: GpuConf
     enforcement: Enforcement
-    claims: Mapping[str, int]  # bytes by GPU that the scheduler gave it; a limit beyond is lent
+    claims: Mapping[str, int]  # bytes by GPU that the scheduler gave it; the limit beyond is lent
     usable: Mapping[str, int]  # bytes by GPU of its node to share; empty: not known, nothing is lent
 
 
@@ -44,7 +44,7 @@ class Observer:
         report: Callable[[AttemptId, str], None],
     ) -> None:
         """`on_cards`: bytes by pid by GPU, as drivers count them; `owner`: the attempt a process came from;
-        `mend` puts back what was tampered with and says so.
+        `mend` restores a changed gpu.conf and returns what to report.
         """
         self.uses: Mapping[AttemptId, TaskUse] = {}
         self._living, self._on_cards, self._owner = living, on_cards, owner
@@ -57,7 +57,7 @@ class Observer:
         self._wake, self._closed = threading.Event(), threading.Event()
 
     def begin(self) -> None:
-        """There is something to look at."""
+        """Start the thread, or wake it: a task has shares now."""
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._thread = threading.Thread(target=self._run, name="pliant-gpu-look", daemon=True)
@@ -80,7 +80,7 @@ class Observer:
             began = time.thread_time()
             try:
                 self.look()
-            except Exception:  # a look that fails is not the last one
+            except Exception:  # after a failed look the next one follows
                 log.exception("the shares of GPUs could not be looked at")
             if self._living():
                 self._closed.wait(max(EVERY_SECONDS, AT_MOST * (time.thread_time() - began)))
@@ -92,6 +92,8 @@ class Observer:
         shared = {grant.uuid for watched in living.values() for grant in watched.conf.grants}
         seen = {uuid: rows for uuid, rows in self._on_cards().items() if uuid in shared} if living else {}
         found, inside = {}, set[int]()
+        keys = {f"{attempt} {grant.uuid}" for attempt, it in living.items() for grant in it.conf.grants}
+        self._before = {key: rows for key, rows in self._before.items() if key in keys}
         for attempt, watched in living.items():
             found[attempt], pids = self._one(attempt, watched, seen)
             inside |= pids
@@ -100,7 +102,7 @@ class Observer:
         for attempt, use in found.items():
             if use.trouble and self._told.get(attempt) != use.trouble:
                 self._report(attempt, use.trouble)
-            self._told[attempt] = use.trouble
+        self._told = {attempt: use.trouble for attempt, use in found.items()}
         self.uses = found
 
     def _one(
@@ -132,14 +134,15 @@ class Observer:
     def _escaped(
         self, living: Mapping[AttemptId, Watched], seen: Mapping[str, Mapping[int, int]], inside: set[int]
     ) -> dict[AttemptId, str]:
-        """Who uses a shared GPU outside of all ledgers. One look may fall between a context and its entry."""
+        """Texts by attempt about processes that use a shared GPU outside of all ledgers, in two looks in a
+        row: one look may fall between a context and its entry."""
         outside = {(uuid, pid) for uuid, rows in seen.items() for pid in rows if pid not in inside}
         again, self._outside = outside & self._outside, outside
         texts: dict[AttemptId, list[str]] = {}
         for uuid, pid in sorted(again):
             attempt, name = self._owner(pid), _name(pid)
             line = f"process {pid} ({name}) uses {format_bytes(seen[uuid][pid])} of {uuid} outside of"
-            if attempt is None and name:  # nobody's: all who share this GPU lack what it takes
+            if attempt is None and name:  # of no task: all tasks on this GPU lack what it uses
                 sharers = [key for key, one in living.items() if uuid in (g.uuid for g in one.conf.grants)]
                 for one in sharers:
                     texts.setdefault(one, []).append(f"{line} all shares: it is no task's")
@@ -149,7 +152,7 @@ class Observer:
 
 
 def _name(pid: int) -> str:
-    """Empty if it is gone."""
+    """The name of a process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip() or "?"
     except OSError:

@@ -1,4 +1,4 @@
-"""What facts and the passing of time do to rows."""
+"""Changes rows as facts arrive and as time passes."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ from pliant.model.workload import AttemptId, Desired, Exit, Task, TaskPhase, Wor
 
 
 class FactBook:
-    """Applies facts to the loop's world. Facts about other than a task's present attempt change nothing."""
+    """Applies facts to the loop's world. Only facts about a task's present attempt change the task."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class FactBook:
         self._usage = UsageBook(state)
         self.imports = Imports(state)
         self.wake: int | None = None  # ms; when a time limit, a deletion or a begin is next due
-        self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
+        self.leaving: set[str] = set()  # nodes that no engine reports any more but where something lives
 
     def take(self, fact: Fact, draft: Draft) -> None:
         match fact:
@@ -80,7 +80,7 @@ class FactBook:
         carries = replace(before, shares=fact.shares, cpu=cpu, memory=memory)
         workload = self._state.world.workloads.get(attempt.workload)
         origin = workload.origin if workload is not None else None
-        if claims is not None and origin is not None and origin.makes:  # as its maker alone says
+        if claims is not None and origin is not None and origin.makes:  # only its maker decides
             claims = replace(claims, cpu=cpu, memory=memory)
         self._state.put(draft, replace(task, claims=claims, carries=carries))
         row = self._state.attempts.get(attempt)
@@ -126,6 +126,7 @@ class FactBook:
         task = self._present(attempt)
         if task is None or task.started is not None:
             return
+        at = min(at, draft.now)
         phase = TaskPhase.STOPPING if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
         first = at if task.first_started is None else task.first_started
         self._state.put(draft, replace(task, phase=phase, started=at, first_started=first))
@@ -145,8 +146,9 @@ class FactBook:
         task = self._present(attempt)
         workload = self._state.world.workloads.get(attempt.workload)
         row = self._state.attempts.get(attempt)
+        end = replace(end, at=min(end.at, draft.now))  # a clock may be ahead, or a job may have written it
         if row is not None:
-            if row.started is not None and end.at < row.started:  # its engine read the start after the end
+            if row.started is not None and end.at < row.started:  # the engine read the start after the end
                 end = replace(end, at=row.started)
             self._usage.ended(row, end, draft)
             self._state.put(draft, replace(row, exit=end))
@@ -167,7 +169,7 @@ class FactBook:
         draft.event(attempt.workload, kind, words + ".", who="engine", attempt=str(attempt))
 
     def lose_node(self, name: str, draft: Draft) -> None:
-        """Nothing on that node lives any more."""
+        """Drop a node; record all that lived on it as lost."""
         node = self._state.node(name)
         if node is None:
             return
@@ -180,7 +182,7 @@ class FactBook:
         draft.event(f"node/{name}", EventKind.LOST, f"Node {name} is gone.", who="engine")
 
     def leave(self, draft: Draft) -> None:
-        """Stop what lives on nodes that this machine was told to have no longer; then they are gone."""
+        """Stop what lives on the nodes in `leaving`; drop each node once nothing lives there."""
         for name in sorted(self.leaving):
             node = self._state.node(name)
             if node is None:
@@ -199,7 +201,7 @@ class FactBook:
                     draft.event(task.workload, EventKind.STOPPING, reason.text(draft.now), reason=reason)
 
     def timers(self, draft: Draft) -> None:
-        """What is due because time has passed: limits on running time, deletion after the end, begins."""
+        """Do what is due by now: limits on running time, deletion after the end, bookings, begin times."""
         due: list[int] = []
         state, world = self._state, self._state.world
         for workload in [world.workloads[identity] for identity in state.expired(draft.now)]:
@@ -227,7 +229,7 @@ class FactBook:
             else:
                 due.append(at)
         due += self._calendar(draft)
-        self._state.renew_phases(draft)  # what ended just now lets others begin
+        self._state.renew_phases(draft)  # workloads that just ended let others begin
         if state.expiring:
             due.append(state.expiring[0][0])
         self.imports.look(draft)
@@ -237,7 +239,10 @@ class FactBook:
         self.wake = min(due) if due else None
 
     def _calendar(self, draft: Draft) -> list[int]:
-        """Record what bookings have begun and ended, so that no clock undoes it; when (ms) more is due."""
+        """Record begun and ended bookings, so that a clock set back cannot undo it, and drop old ones.
+
+        Returns the times (ms) of the next changes.
+        """
         due: list[int] = []
         for row in list(self._state.world.bookings.values()):
             stage, at = row.stage_at(draft.now), row.changes_at(draft.now)
@@ -255,7 +260,7 @@ class FactBook:
         return due
 
     def _limit(self, workload: Workload, project: Project) -> tuple[int, str] | None:
-        """(ms that it may run, who says so): the least of its project and of the departments above."""
+        """(ms that it may run, whose limit it is): the smallest of its project and the departments above."""
         found = []
         queue: Queue | None = project
         above = project.department
@@ -269,5 +274,5 @@ class FactBook:
 
 
 def _limits(queue: Queue) -> bool:
-    """True if it limits for how long anything may run."""
+    """True if it limits how long workloads may run."""
     return queue.limits.interactive is not None or queue.limits.training is not None

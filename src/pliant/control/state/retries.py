@@ -1,4 +1,4 @@
-"""Whether a task that failed is tried again, and what people are told about it."""
+"""Decides whether a failed task is retried, and describes the end of an attempt for people."""
 
 import signal
 from dataclasses import replace
@@ -11,24 +11,24 @@ NOT_STARTABLE = {126: "the command is not executable", 127: "the command was not
 """Exit codes by which supervisors and shells say that a command cannot be run."""
 
 QUICK = 60_000
-"""Ms: what fails sooner has hardly begun its work."""
+"""Ms: a task that fails sooner has hardly begun its work."""
 
 SIGKILL = 9
 
 SHORT_LIFE = 10_000
-"""An attempt that was lost sooner than this (ms) waits a tenth of `retry_base` before the next one, and twice
-as long for each attempt before it, up to PATIENCE: a node may turn away all that comes."""
+"""Ms. After an attempt lost sooner than this, the task waits a tenth of `retry_base`, or all of it after an
+error, doubled for each earlier attempt, up to PATIENCE: a node may reject every task."""
 
 PATIENCE = 60_000
 
 ENDLESS = 2**31
-"""A backoff limit that nothing reaches."""
+"""A backoff limit that no task reaches."""
 
 
 def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) -> tuple[Task, str]:
-    """The task after its present attempt ended, and what follows from the end, for people.
+    """The task after its present attempt ended, and what happens next, for people.
 
-    Claims stay where the scheduler wants it to go on.
+    It keeps its claims where the scheduler wants it to continue.
     """
     idle = replace(task, carries=None, started=None, phase=TaskPhase.WAITING, last_code=None)
     if end.stopped or workload.desired is not Desired.RUNNING:
@@ -38,13 +38,13 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
             return replace(idle, claims=None if workload.held else idle.claims, retry_at=None), ""
         wait = settings.retry_base if end.error else settings.retry_base // 10
         wait = min(wait << min(max(task.attempt - 1, 0), 20), max(PATIENCE, wait))
-        refused = bool(end.error or end.note)  # others may have more luck with what it claims
+        refused = bool(end.error or end.note)  # others may be able to use what it claims
         claims = None if workload.held or refused else idle.claims
         words = f"the next attempt starts in {format_duration(wait)}" if refused else ""
         return replace(idle, claims=claims, retry_at=end.at + wait), words
     if end.succeeded:
-        if workload.restart:
-            return idle, ""
+        if workload.restart:  # it works: earlier failures count no more
+            return replace(idle, failures=0, ooms=0, retry_at=None), ""
         return replace(idle, phase=TaskPhase.SUCCEEDED, claims=None, retry_at=None), ""
     idle = replace(
         idle, claims=None, failures=task.failures + 1, ooms=task.ooms + end.oom, last_code=end.code
@@ -62,7 +62,7 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
 
 
 def _hopeless(task: Task, workload: Workload, end: Exit) -> str | None:
-    """That it is not retried, and why, if another attempt would fail as well; None if it might not."""
+    """Why the task is not retried, if another attempt would fail as well; else None."""
     if end.error:
         return "it is not retried" if end.code in NOT_STARTABLE else None
     quick = task.started is None or end.at - task.started < QUICK
@@ -80,7 +80,7 @@ def _hopeless(task: Task, workload: Workload, end: Exit) -> str | None:
 
 
 def _relaunched(workload: Workload, end: Exit) -> bool:
-    """ElasticDL's rule: who was killed from outside comes back; an error and want of memory would recur."""
+    """ElasticDL's rule: a task killed from outside starts again; errors and lack of memory would recur."""
     killed = end.signal == SIGKILL or end.code == 128 + SIGKILL
     return workload.framework == ELASTICDL and killed and not end.oom
 

@@ -1,4 +1,4 @@
-"""Orders on attempts of this machine: each is claimed at most once, no matter who orders it and how often."""
+"""Carries out orders on this machine's attempts: each is claimed at most once, even if ordered repeatedly."""
 
 import logging
 import os
@@ -29,11 +29,11 @@ from pliant.model.workload import Attempt, AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
-OUTRUN_MS = 2000  # after the grace of a supervisor, which has had time to end what it can
-AGAIN_SECONDS = 1.0  # between two orders to a warden that went away before it answered
-FITS_SECONDS = 0.2  # between two looks whether a task has come down to what it may use
-NOT_STARTABLE = 126  # exit code of what no further attempt could start either, as of shells and supervisors
-LOCK_SECONDS = 2.0  # for another server that holds the lock of an attempt it has not claimed yet
+OUTRUN_MS = 2000  # after the supervisor's grace period, in which it ends the processes that it sees
+AGAIN_SECONDS = 1.0  # between two tries of an order that the warden did not answer
+FITS_SECONDS = 0.2  # between two checks that a task uses no more memory than it may
+NOT_STARTABLE = 126  # exit code if another attempt could not start either; shells and supervisors use it too
+LOCK_SECONDS = 2.0  # to wait for a server that holds the lock of an attempt and has not claimed it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Means:
     launcher: Launcher
     fractions: Fractions
     writable: Callable[[], str]  # why tasks could change what the node wrote for them; empty: they cannot
-    node: Callable[[str], Node | None]  # by name, as it was seen last
-    rows: Callable[[Start], Mapping[str, object]]  # that the order follows from, to be kept with it
+    node: Callable[[str], Node | None]  # by name, as last seen
+    rows: Callable[[Start], Mapping[str, object]]  # the rows that an order follows from, kept with it
 
 
 class Attempts:
@@ -65,7 +65,7 @@ class Attempts:
         self.sealed = SealedFolder(layout.state)
         self.trash = Trash(layout)
         self.resizing = Resizing(layout, living, means.launcher)
-        self._unanswered: dict[AttemptId, Resize] = {}  # the newest that the launcher has not carried out
+        self._unanswered: dict[AttemptId, Resize] = {}  # the newest order that the launcher has not done
 
     def start(self, order: Start) -> None:
         attempt = order.attempt
@@ -89,7 +89,7 @@ class Attempts:
         except (OSError, ValueError) as error:
             self._refuse(attempt, f"the attempt cannot be prepared: {error}")
             return
-        if lock is None:  # another server hangs between lock and claim: who claims decides
+        if lock is None:  # another server hangs between lock and claim: the claim decides
             if not self._closed.is_set():
                 self._close_off(attempt, Exit(at=self._clock(), lost=True))
             return
@@ -107,7 +107,7 @@ class Attempts:
                 f"its supervisor cannot be started: {error}" if claimed else f"it cannot be claimed: {error}"
             )
         finally:
-            os.close(lock)  # the supervisor shares our hold and keeps it
+            os.close(lock)  # the supervisor shares the lock and keeps it
         if answer is not None:
             self._living.confirm(attempt, answer)
         elif claimed:
@@ -129,7 +129,8 @@ class Attempts:
         except OSError as error:
             log.warning("stop of %s is not on disk: %s", attempt, error)
         self._halt("stop-ordered")
-        if not folder.claimed:
+        claimed = folder.claimed
+        if not claimed and attempt not in self._living:
             self._close_off(attempt, Exit(at=self._clock(), stopped=True))
             return
         self._living.resume(attempt, folder)
@@ -138,16 +139,19 @@ class Attempts:
         self._living.signal(attempt)
         self._halt("stop-signalled")
         granted = (read_json(folder / "order.json") or {}).get("grace_ms", order.grace)
+        if not claimed:  # its folder was removed: a second SIGTERM ends its supervisor's tries to write there
+            again = partial(self._living.signal, attempt)
+            self._living.later((granted + OUTRUN_MS) / 1000, attempt, again)
         wait = order.grace  # its supervisor would wait longer
-        if order.grace >= granted:  # it ends what it can see, which a job that keeps forking away outruns
+        if order.grace >= granted:  # its supervisor kills what it sees; a job that keeps forking can escape
             if not self._means.launcher.boxed:
                 return
             wait = granted + OUTRUN_MS
         self._living.later(wait / 1000, attempt, partial(self._living.kill, attempt))
 
     def resize(self, order: Resize, report: Callable[[], None]) -> None:
-        """Call `report` when what the attempt loses is free: devices at the deadline, memory of those that it
-        keeps once it uses no more than it may. Who still has more at the deadline is stopped.
+        """Call `report` once what the attempt loses is free: no process of it uses the lost devices, and it
+        uses no more memory of the others than it may. If it still uses more at the deadline, it is stopped.
         """
         if self._stale(order) or order.attempt not in self._living:
             self._unanswered.pop(order.attempt, None)
@@ -164,7 +168,7 @@ class Attempts:
             log.warning("the limits of %s are set again in %g s: %s", order.attempt, AGAIN_SECONDS, error)
             self._living.later(AGAIN_SECONDS, order.attempt, partial(self._resize_again, order, report))
             return
-        except (OSError, ValueError) as error:  # what it carries stays, so nothing is given away twice
+        except (OSError, ValueError) as error:  # it still carries its old shares, so none is given twice
             log.warning("the shares of %s cannot be changed: %s", order.attempt, error)
             del self._unanswered[order.attempt]
             return
@@ -177,7 +181,7 @@ class Attempts:
             self.resize(order, report)
 
     def _give_back(self, order: Resize, report: Callable[[], None], deadline: int) -> None:
-        """`deadline` in ms; until then it may come down to what it may have by itself."""
+        """Report, look again, or stop the attempt, which may free memory by itself until `deadline` (ms)."""
         if order.attempt not in self._living:
             return
         if self._means.fractions.fits(order.attempt):
@@ -193,7 +197,7 @@ class Attempts:
             self.stop(Stop(order.attempt, order.placement.node, granted, order.cause, order.epoch))
 
     def give_way(self, attempt: AttemptId) -> None:
-        """It keeps what was lent to it and is now another's: it ends, and starts again with its own."""
+        """Stop an attempt that keeps lent memory which another task now has; the next one gets none of it."""
         order = read_json(self._layout.folder(attempt) / "order.json")
         if order is not None and attempt in self._living:
             self.stop(Stop(attempt, order["node"], order["grace_ms"], "lent", self._layout.epoch()))
@@ -206,14 +210,14 @@ class Attempts:
             if row.started is not None:  # it ran elsewhere: these rows were restored, or its folder was lost
                 self._means.launcher.end(attempt.__eq__, waiting=self._living.waiting)
                 self._close_off(attempt, Exit(at=self._clock(), lost=True))
-            return  # else it was never begun: the loop says again what it wants
+            return  # else it was never begun: the loop repeats its order
         if rebooted:
             self._living.finish(attempt)
         else:
             self._resume(attempt, folder)
 
     def _resume(self, attempt: AttemptId, folder: Folder) -> None:
-        """It was claimed before; what it holds of GPUs, if it lives, is watched from now on."""
+        """Resume an attempt that was claimed before; if it lives, its shares of GPUs are watched again."""
         order = read_json(folder / "order.json") or {}
         if (said := order.get("enforcement")) and not folder.closed_off() and folder.locked():
             enforcement, node = Enforcement(How(said["how"]), said["why"]), self._means.node(order["node"])
@@ -224,7 +228,7 @@ class Attempts:
 
     def _prepare(self, order: Start, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]:
         project = self.project_of(order.workload)
-        if not self._means.launcher.boxed:  # there it is the user's, and made with the task
+        if not self._means.launcher.boxed:  # a boxed one is the user's, made with the task
             self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
             self.trash.link(order.workload, project)
         attempt = order.attempt
@@ -265,7 +269,7 @@ class Attempts:
         return self._means.project_name(workload.project)
 
     def _variables(self, order: Start) -> Variables:
-        """What its launch brought along. Raises EnvironmentLost."""
+        """The variables of the task's launch. Raises EnvironmentLost."""
         if not order.workload.sealed:
             return Variables()
         return self.sealed.variables(order.workload.id, order.attempt.task.rpartition("-")[0])
@@ -278,7 +282,7 @@ class Attempts:
         return self._means.fractions.hand_out(order, node, folder.path, self._means.writable())
 
     def _port(self, order: Start) -> int:
-        """The first of the ports on which the workload's tasks meet; 0 if they do not. Raises NoPort."""
+        """The first of the ports that the workload's tasks share; 0 if they need none. Raises NoPort."""
         count = ports_needed(order.workload)
         if not count:
             return 0
@@ -286,7 +290,7 @@ class Attempts:
         return self.rendezvous.ports(order.attempt, count, lives)
 
     def _take_lock(self, folder: Folder) -> int | None:
-        """None if somebody holds it who has not claimed in all this time."""
+        """The lock's descriptor; None once its holder has claimed, after LOCK_SECONDS, or at `close`."""
         for _ in range(int(LOCK_SECONDS / 0.02)):
             if (lock := folder.take_lock()) is not None:
                 return lock
@@ -297,7 +301,7 @@ class Attempts:
     def _spawn(
         self, order: Start, folder: Folder, what: dict[str, Any], env: dict[str, str], lock: int
     ) -> int:
-        """The descriptor to read the supervisor's answer from. Raises OSError, ValueError."""
+        """Start the supervisor; the descriptor to read its answer from. Raises OSError, ValueError."""
         node = self._means.node(order.placement.node)
         pidfd, answer = self._means.launcher.spawn(order, folder, what, env, lock, node)
         self._living.add(order.attempt, pidfd)
@@ -332,7 +336,7 @@ class Attempts:
         self._close_off(attempt, Exit(at=self._clock(), code=code, error=error))
 
     def _close_off(self, attempt: AttemptId, exit: Exit) -> None:
-        """End an attempt that has not begun: claimed by us it never will. Unless it was claimed meanwhile."""
+        """Claim and end an attempt that has not begun, so that it never does; resume it if it was claimed."""
         try:
             folder = self._layout.make(attempt)
             if not folder.claim(self._claim(attempt)):

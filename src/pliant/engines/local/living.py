@@ -1,4 +1,4 @@
-"""Claimed attempts: watched to their end, found again by the next server, ended where they do not end."""
+"""Tracks claimed attempts: watches each until it ends, finds it again after a restart, kills what is left."""
 
 import logging
 import os
@@ -22,14 +22,15 @@ from pliant.model.workload import AttemptId, Exit
 
 log = logging.getLogger(__name__)
 
-GPU_SAYS = "pliant-gpu: "  # how lines of the library begin that holds programs to their shares
-LOOK_SECONDS = 0.1  # between two looks for a supervisor that has not said who it is
-SWEEP_SECONDS = 1.0  # after an end, in which others join it, until one look for what copied an environment
-HUNG_SECONDS = 5.0  # after which the holder of a lock that does not say so is taken for a server that hangs
+GPU_SAYS = "pliant-gpu: "  # prefix of the log lines of the library that enforces shares of GPUs
+LOOK_SECONDS = 0.1  # between two looks for a supervisor that has not written its pid yet
+SWEEP_SECONDS = 1.0  # from an end to one search for copies of its environment; later ends join the search
+AGAIN_SECONDS = 1.0  # between two tries to see how an attempt is, e.g. while no descriptor is free
+HUNG_SECONDS = 5.0  # after this, the holder of a lock that has not written its pid counts as a hung server
 
 
 class Living:
-    """All methods but `joining`, `lives` and `close` run on the strand of the task, so one at a time."""
+    """Any thread may call `joining`, `now`, `lives`, `send`, `close`; all else runs on the task's strand."""
 
     def __init__(
         self,
@@ -42,16 +43,16 @@ class Living:
         halt: Halt,
     ) -> None:
         self.sink: Sink = lambda fact: None
-        self.release: Callable[[AttemptId], None] = lambda attempt: None  # gives back what it was handed out
+        self.release: Callable[[AttemptId], None] = lambda attempt: None  # gives back its shares of GPUs
         self._layout, self._launcher, self._closed = layout, launcher, closed
         self._watcher, self._strands = watcher, strands
         self._clock, self._halt = clock, halt
         self._lock = threading.Lock()
         self._kills = Kills()
-        # What lives, with its supervisor's pidfd, None until that is known. Adding to an attempt (exec)
-        # needs the lock: once an attempt is taken out of here nothing joins it any more.
+        # Live attempts with the pidfd of their supervisor, None until that is known. To add a command (exec)
+        # needs the lock: after an attempt is removed here, nothing can join it.
         self._live: dict[AttemptId, int | None] = {}
-        self._joined: set[AttemptId] = set()  # live ones that got commands, which no supervisor reaps
+        self._joined: set[AttemptId] = set()  # live ones with commands (exec), which no supervisor reaps
         self._unswept: set[AttemptId] = set()  # ended since the last look for strays
         self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
         self._watcher.after(COUNT_SECONDS, self._count_kills)
@@ -61,7 +62,7 @@ class Living:
 
     @contextmanager
     def joining(self, attempt: AttemptId) -> Iterator[bool]:
-        """Whether it lives; what is added to it inside the block ends with it."""
+        """True if it lives; a process that is added to it inside the block ends with it."""
         with self._lock:
             if lives := attempt in self._live:
                 self._joined.add(attempt)
@@ -72,7 +73,7 @@ class Living:
         self._watcher.after(COUNT_SECONDS, self._count_kills)
 
     def now(self) -> list[AttemptId]:
-        """All that lives."""
+        """All live attempts."""
         with self._lock:
             return list(self._live)
 
@@ -81,43 +82,43 @@ class Living:
             return any(attempt.workload == workload for attempt in self._live)
 
     def close(self) -> None:
-        """Let go of everything; the watcher and the strands have been closed before."""
+        """Close all pidfds, after the watcher and the strands were closed."""
         for pidfd in self._live.values():
             if pidfd is not None:
                 os.close(pidfd)
         self._live.clear()
 
     def record(self, attempt: AttemptId, exit: Exit) -> None:
-        """For an attempt whose end no supervisor has recorded."""
+        """Write exit.json for an attempt whose supervisor has written none."""
         try:
             self._layout.folder(attempt).record_exit(attempt, exit)
-        except OSError as error:  # the store has the end too; only the folder answers worse from now on
+        except OSError as error:  # the store has the end too; only the folder lacks it
             log.warning("the end of %s is not on disk: %s", attempt, error)
 
     def add(self, attempt: AttemptId, pidfd: int) -> None:
-        """Its supervisor."""
+        """Add a live attempt with the pidfd of its supervisor."""
         with self._lock:
             self._live[attempt] = pidfd
 
     def fail(self, attempt: AttemptId, folder: Folder, error: str) -> None:
-        """Why a claimed attempt has no supervisor; then report its end.
+        """Note why a claimed attempt has no supervisor, and report its end.
 
-        It may have one all the same, if who was to start it died before it could say so.
+        If the starter died before it could answer, there may be a supervisor: then watch the attempt.
         """
         self._errors[attempt] = error
         self.resume(attempt, folder)
 
     def confirm(self, attempt: AttemptId, answer: int) -> None:
-        """Wait for the word of an added supervisor, pass it on, and watch."""
+        """Wait for the answer of an added supervisor, report it, and watch the supervisor."""
         said = answered(answer)
-        if said.startswith("started"):
+        if said is None or said.startswith("started"):  # a slow one counts as an adopted one does
             self.sink(AttemptStarted(attempt, self._clock()))
         elif said.startswith("error"):
             self._errors[attempt] = said.removeprefix("error").strip()
         self._watch(attempt)
 
     def resume(self, attempt: AttemptId, folder: Folder) -> None:
-        """Watch a claimed attempt if it lives, report its end otherwise. A lock is taken before a claim."""
+        """Watch a claimed attempt if it lives, else report its end. The lock is taken before the claim."""
         if attempt in self._live:
             return
         if folder.locked() and not folder.closed_off():
@@ -129,7 +130,7 @@ class Living:
             self.finish(attempt)
 
     def find(self, attempt: AttemptId, folder: Folder) -> None:
-        """Find the supervisor that holds the lock; again later while it has not written who it is."""
+        """Find the supervisor that holds the lock; look again until it has written its pid."""
         with self._lock:
             self._live.setdefault(attempt, None)
         self._look(attempt, folder, 0)
@@ -137,10 +138,15 @@ class Living:
     def _look(self, attempt: AttemptId, folder: Folder, tries: int) -> None:
         if self._live.get(attempt, -1) is not None:
             return  # found, or ended, meanwhile
-        says = folder.holder()
-        pidfd = processes.open_pid(*says) if says is not None else None
+        try:
+            says = folder.holder()
+            pidfd = processes.open_pid(*says) if says is not None else None
+            held = pidfd is not None or folder.locked()
+        except OSError as error:
+            self._again(attempt, partial(self._look, attempt, folder, tries), error)
+            return
         if pidfd is None:
-            if not folder.locked():
+            if not held:
                 self.finish(attempt)
                 return
             if says is None and tries * LOOK_SECONDS >= HUNG_SECONDS:
@@ -155,7 +161,7 @@ class Living:
             self.signal(attempt)
 
     def _pass_over(self, attempt: AttemptId, folder: Folder) -> None:
-        """Another server hangs between claim and fork. No supervisor runs what has an exit record."""
+        """End an attempt whose server hangs between claim and fork: after exit.json no supervisor starts."""
         log.warning(
             "the lock of %s is held, but by no supervisor: it is lost to a server that hangs", attempt
         )
@@ -171,33 +177,33 @@ class Living:
             )
 
     def signal(self, attempt: AttemptId) -> None:
-        """Ask it to end."""
+        """Ask its supervisor to end it (SIGTERM)."""
         pidfd = self._live.get(attempt)
         if pidfd is None:
-            return  # anyone who finds its supervisor sees the file `stop`
+            return  # once its supervisor is found, the file `stop` is seen
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         except ProcessLookupError:
-            return  # it ended by itself; its end is on the way
+            return  # it has ended; the watcher reports that
 
     def send(self, attempt: AttemptId, number: int) -> None:
-        """A signal to its processes. Raises ValueError, OSError."""
+        """Send a signal to its processes, not to its supervisor. Raises ValueError, OSError."""
         if attempt not in self._live:
             raise ValueError("it has ended")
         says = self._layout.folder(attempt).holder()
         self._launcher.send(attempt, number, says[0] if says is not None else None)
 
     def kill(self, attempt: AttemptId) -> None:
-        """The grace of a stop is over before that of its supervisor, which is left to write the record."""
+        """SIGKILL its processes: its grace period is over. The supervisor is spared and writes the record."""
         if attempt in self._live:
             says = self._layout.folder(attempt).holder()
             spare = says[0] if says is not None else None
             self._launcher.end(attempt.__eq__, spare=spare, waiting=self.waiting)
 
     def finish(self, attempt: AttemptId) -> None:
-        """Nothing of it is to live any more: see to that, then report its end.
+        """Kill what is left of the attempt, then report its end.
 
-        A supervisor that ends with 0 has seen the last of its descendants end, so nobody looks for them:
+        A supervisor that exits with 0 has seen its last descendant end, so they are not searched for at once:
         a look at each process of the machine takes milliseconds.
         """
         self._halt("exited")
@@ -208,12 +214,21 @@ class Living:
         if pidfd is not None:
             code = reap(pidfd)
             os.close(pidfd)
-        if code == 0 and not joined:
+        alone = code == 0 and not joined
+        if alone:
             self._sweep_later(attempt)
-        else:
-            self._launcher.end(attempt.__eq__, waiting=self.waiting)
+        self._conclude(attempt, alone)
+
+    def _conclude(self, attempt: AttemptId, alone: bool) -> None:
+        """Report the end of an attempt; kill what is left of it first unless it is known to be `alone`."""
         folder = self._layout.folder(attempt)
-        exit = folder.read_exit()
+        try:
+            if not alone:
+                self._launcher.end(attempt.__eq__, waiting=self.waiting)
+            exit = folder.read_exit()
+        except OSError as trouble:
+            self._again(attempt, partial(self._conclude, attempt, alone), trouble)
+            return
         error = self._errors.pop(attempt, "")
         if exit is None:
             stopped = folder.stop_ordered and not error
@@ -225,8 +240,13 @@ class Living:
             exit = replace(exit, note=(met.text if met else "") or last_said(folder, GPU_SAYS), oom=oom)
         self.report(attempt, exit)
 
+    def _again(self, attempt: AttemptId, step: Callable[[], None], error: OSError) -> None:
+        """Take a step again later that fails now: without it the end would never be reported."""
+        log.warning("%s cannot be looked at; the next try is in %g s: %s", attempt, AGAIN_SECONDS, error)
+        self.later(AGAIN_SECONDS, attempt, step)
+
     def report(self, attempt: AttemptId, exit: Exit) -> None:
-        """Say that it ended, of which nothing lives."""
+        """Report the end of an attempt of which no process lives."""
         self.release(attempt)
         self.sink(AttemptEnded(attempt, exit))
         self._halt("reported")
@@ -239,19 +259,19 @@ class Living:
             self._watcher.after(SWEEP_SECONDS, partial(self._strands.submit, "strays", self._sweep))
 
     def _sweep(self) -> None:
-        """End what carries the environment of an attempt that ended and descends from something else."""
+        """Kill processes that carry an ended attempt's environment but do not descend from its supervisor."""
         with self._lock:
             ended, self._unswept = self._unswept, set()
         if count := self._launcher.end(ended.__contains__, waiting=self.waiting):
             log.warning("ended %d processes that had copied the environment of a task that ended", count)
 
     def later(self, seconds: float, attempt: AttemptId, call: Callable[[], None]) -> None:
-        """Call on the strand of its task."""
+        """Call after that time, on the strand of its task."""
         self._watcher.after(seconds, partial(self._strands.submit, attempt[:2], call))
 
     def waiting(self, left: list[processes.Carrier]) -> None:
-        """Processes hang in the kernel; raises Closed if nobody needs to know any more. None named: nobody
-        can tell."""
+        """Log the processes that SIGKILL has not ended yet; none are given if the warden does not answer.
+        Raises Closed if the engine was closed."""
         names = ", ".join(f"{one.pid} of {one.attempt}" for one in left)
         log.warning("SIGKILL has not ended %s yet", names or "a task: the warden does not answer")
         if self._closed.is_set():

@@ -1,4 +1,4 @@
-"""What engine, supervisors and jobs share of the state folder; the contract is docs/reference/attempt.md."""
+"""The state folder as engine, supervisors and jobs share it; the contract is docs/reference/attempt.md."""
 
 import fcntl
 import json
@@ -38,11 +38,11 @@ class Folder:
 
     @property
     def claimed(self) -> bool:
-        return (self.path / "claim").exists()
+        return os.path.exists(self.path / "claim")  # unlike Path.exists, False if its folder is closed
 
     @property
     def stop_ordered(self) -> bool:
-        return (self.path / "stop").exists()
+        return os.path.exists(self.path / "stop")
 
     def locked(self) -> bool:
         """True while a supervisor, or a starter between claim and fork, holds the lock."""
@@ -54,7 +54,7 @@ class Folder:
             log.warning("not read: %s", error)
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not see one another
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not block each other
         except BlockingIOError:
             return True
         finally:
@@ -62,11 +62,11 @@ class Folder:
         return False
 
     def closed_off(self) -> bool:
-        """True if an engine has recorded the end: nothing of it lives then, whatever the lock says."""
+        """True if an engine has recorded the end: then nothing of it lives, even if the lock is held."""
         return (read_json(self.path / "exit.json") or {}).get("by") == "engine"
 
     def take_lock(self) -> int | None:
-        """A descriptor that holds the lock, or None if somebody else does."""
+        """A descriptor that holds the lock, or None if another process holds it."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +84,7 @@ class Folder:
         try:
             with suppress(
                 OSError
-            ):  # it is the name that claims: without its content only a timestamp is lost
+            ):  # the file's existence is the claim: without its content only a timestamp is lost
                 os.write(fd, json.dumps(document).encode())
             os.fsync(fd)
         finally:
@@ -112,13 +112,14 @@ class Folder:
         write_json(self.path / "exit.json", document, durable=True)
 
     def read_exit(self) -> Exit | None:
-        """What exit.json says; None while there is none, or if a job has written it."""
+        """The content of exit.json; None if it is missing or malformed (a job may have written it)."""
         document = read_json(self.path / "exit.json")
         if document is None:
             return None
         at, code, signal, rss = (document.get(it) for it in ("ended_ms", "code", "signal", "max_rss_kb"))
         number = (int, type(None))
-        if type(at) is not int or not isinstance(code, number) or not isinstance(signal, number):
+        numbers = isinstance(code, number) and isinstance(signal, number)
+        if type(at) is not int or at < 0 or not numbers:
             log.warning("%s is no record of an end", self.path / "exit.json")
             return None
         return Exit(
@@ -127,12 +128,12 @@ class Folder:
             signal=signal,
             stopped=bool(document.get("stopped")),
             lost=bool(document.get("lost", False)),
-            error=str(document.get("error") or ""),
+            error=str(document.get("error") or "").encode(errors="replace").decode(),
             max_rss=rss * 1024 if type(rss) is int else 0,
         )
 
     def holder(self) -> tuple[int, int] | None:
-        """(pid, start) of the supervisor, as it wrote it into the lock; None if that is not there."""
+        """(pid, start) of the supervisor, as it wrote them into the lock; None if it has not."""
         says = read_json(self.path / "lock") or {}
         pid, start = says.get("pid"), says.get("start")
         return (pid, start) if type(pid) is int and type(start) is int and pid > 1 else None
@@ -170,7 +171,7 @@ class Layout:
         return Folder(self.attempts / attempt.workload / attempt.task / str(attempt.number))
 
     def make(self, attempt: AttemptId) -> Folder:
-        """The attempt's folder, made if need be; its name survives a loss of power."""
+        """The attempt's folder, created if missing; its name survives a loss of power."""
         folder = self.folder(attempt)
         missing = [path for path in (folder.path, *folder.path.parents[:2]) if not path.exists()]
         for path in reversed(missing):
@@ -180,14 +181,14 @@ class Layout:
         return folder
 
     def attempt_of(self, folder: str) -> AttemptId | None:
-        """The attempt whose folder that is, if it is one of this state folder."""
+        """The attempt whose folder that is; None if it is not one of this state folder."""
         parts = folder.removeprefix(f"{self.attempts}/").split("/")
         if not folder.startswith(f"{self.attempts}/") or len(parts) != 3 or not parts[2].isdigit():
             return None
         return AttemptId(parts[0], parts[1], int(parts[2]))
 
     def raise_epoch(self, epoch: int) -> None:
-        """Refuse lower epochs from now on; StaleEpoch if a higher one was seen."""
+        """Refuse lower epochs from now on. Raises StaleEpoch if a higher one was seen."""
         fd = os.open(self.attempts / "EPOCH", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -207,7 +208,7 @@ class Layout:
             return 0
 
     def rebooted(self) -> bool:
-        """True if the machine was restarted since the last call: what ran is gone, pids mean others."""
+        """True if the machine was restarted since the last call: its processes are gone, pids are reused."""
         boot = boot_id()
         path = self.state / "boot_id"
         before = path.read_text().strip() if path.exists() else ""
@@ -235,7 +236,7 @@ def boot_id() -> str:
 
 def write(path: Path, data: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
     """Replace a file as a whole; `durable`: it survives a loss of power."""
-    # Of the writer alone: a server that was replaced may still be writing the same file.
+    # A name of its own for each writer: a server that was replaced may still be writing the same file.
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -259,7 +260,7 @@ def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None if there is no such file, it was torn by a loss of power, or a job put something else there."""
+    """None if the file is missing, was torn by a loss of power, or was replaced by a job."""
     try:
         document = json.loads(read_regular(path))
     except (FileNotFoundError, ValueError):

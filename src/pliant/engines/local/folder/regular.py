@@ -1,6 +1,6 @@
-"""Files that a job can put something else in the place of: opened without following, waiting or believing.
+"""Opens files that a job can replace: follows no link, never blocks, and accepts only regular files.
 
-A link could lead to a file of somebody else, a FIFO would keep the server waiting, a device never ends.
+A link could lead to a file of another account, a FIFO would block the server, a device never ends.
 """
 
 import os
@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 MOST = 16 * 2**20
-"""Bytes of a document that are read; the largest that is written here is a small part of it."""
+"""Most bytes of a document that are read; the documents written here are far smaller."""
 
 
 class Odd(OSError):
-    """Something else than a file of this account is there. The text says what, for people."""
+    """The path is not a regular file of this account. The text says what it is, for people."""
 
 
 def open_regular(path: str | Path) -> int:
@@ -21,6 +21,8 @@ def open_regular(path: str | Path) -> int:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
+    except (NotADirectoryError, PermissionError) as error:
+        raise Odd(f"{path} cannot be opened: {error.strerror}") from error
     except OSError as error:
         if os.path.islink(path):
             raise Odd(f"{path} is a symbolic link") from error

@@ -1,4 +1,4 @@
-"""Folders and logs of deleted workloads: kept for a while, brought back, removed for good.
+"""Keeps folders and logs of deleted workloads for a while, restores them, or removes them for good.
 
 <state>/trash/<name>-<first 8 digits of the id>/
     trash.json    what it is
@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from pliant.control.ports import Kept
@@ -21,30 +22,28 @@ from pliant.model.workload import Workload
 log = logging.getLogger(__name__)
 
 COUNTED = 100_000
-"""Files whose sizes are added up before anybody is answered; of more the rest is left out."""
+"""At most so many files of a folder are measured; the rest is left out."""
 
 
 class Trash:
-    """Of one state folder. All on one file system, so that moving is renaming."""
+    """The trash of one state folder, on the same file system, so that a move is a rename."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.path = layout.state / "trash"
 
     def preview(self, workload: Workload, project: str, now: int) -> Kept | None:
-        """What `put` would keep of it now; None if it has no files."""
-        size = size_of(self._layout.checkpoint_folder(workload.id))
-        if not size:
+        """What `put` would keep of it now; None if it has neither files nor logs."""
+        folders = self._folders(workload)
+        if not any(map(_holds, folders.values())):
             return None
+        size = size_of(folders["files"])
         return Kept(workload.id, workload.name, project, now, size, str(self._place(workload)))
 
     def put(self, workload: Workload, project: str, now: int) -> None:
-        """Move what there is of it. May be repeated after a crash in the middle. Raises OSError."""
+        """Move its files and logs here. May be repeated after a crash. Raises OSError."""
         place = self._place(workload)
-        folders = {
-            "files": self._layout.checkpoint_folder(workload.id),
-            "attempts": self._layout.attempts / workload.id,
-        }
+        folders = self._folders(workload)
         self.unlink(workload, project)
         if not any(map(_holds, folders.values())):
             for folder in folders.values():
@@ -63,22 +62,23 @@ class Trash:
                 path.unlink(missing_ok=True)
 
     def entries(self) -> list[Kept]:
-        """Oldest first. What another program put there is passed over."""
+        """Oldest first. Folders without a trash.json are skipped."""
         found = []
         for place in self.path.iterdir() if self.path.exists() else ():
             said = read_json(place / "trash.json")
             if said is None:
                 continue
-            if "bytes" not in said:  # counted once: nothing changes there any more
+            if "bytes" not in said:  # counted once: the files do not change any more
                 said["bytes"] = size_of(place / "files")
-                write_json(place / "trash.json", said)
+                with suppress(OSError):  # on a full disk it is counted again, so that `sweep` can make room
+                    write_json(place / "trash.json", said)
             found.append(
                 Kept(said["id"], said["name"], said["project"], said["at"], said["bytes"], str(place))
             )
         return sorted(found, key=lambda kept: (kept.deleted, kept.path))
 
     def restore(self, kept: Kept) -> str:
-        """Where its files and logs are from now on, nobody's but the user's. Raises OSError."""
+        """Move files and logs out of the trash to the user; returns their new path. Raises OSError."""
         target = self._layout.jobs / kept.project / kept.name
         if target.exists() or target.is_symlink():  # a newer workload has the name
             target = target.with_name(Path(kept.path).name)
@@ -86,7 +86,7 @@ class Trash:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (place / "files").mkdir(mode=0o700, exist_ok=True)
         logs = place / "files" / "logs"
-        if logs.exists():  # the job's own
+        if logs.exists():  # the job has a folder of that name
             logs = logs.with_name(f"logs-{kept.workload}")
         if (place / "attempts").exists():
             (place / "attempts").rename(logs)
@@ -96,7 +96,7 @@ class Trash:
 
     def sweep(self, before: int, room: int) -> list[Kept]:
         """Remove what was deleted before that time (ms), and the oldest while the disk has less than `room`
-        thousandths free; what went."""
+        thousandths free; returns what it removed."""
         gone = []
         for kept in self.entries():
             usage = shutil.disk_usage(self.path)
@@ -107,16 +107,16 @@ class Trash:
         return gone
 
     def link(self, workload: Workload, project: str) -> None:
-        """Give its job folder a name that people can type. Its tasks start at once and each asks for this.
+        """Link its job folder under a name that people can type. Its tasks may call this at the same time.
 
         Raises OSError.
         """
         target = self._layout.checkpoint_folder(workload.id)
         link = self._layout.jobs / project / workload.name
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if link.exists() and not link.is_symlink():  # files that were brought back have the name
+        if link.exists() and not link.is_symlink():  # restored files have the name
             link = link.with_name(self._place(workload).name)
-        fresh = link.with_name(f".{workload.id}-{secrets.token_hex(8)}")  # another task's is not touched
+        fresh = link.with_name(f".{workload.id}-{secrets.token_hex(8)}")  # another task's stays as it is
         fresh.symlink_to(os.path.relpath(target, link.parent))
         fresh.replace(link)
 
@@ -127,18 +127,23 @@ class Trash:
                 if Path(os.readlink(link)).name == workload.id:
                     link.unlink()
 
+    def _folders(self, workload: Workload) -> dict[str, Path]:
+        """What is kept of it, by the names that it has in the trash."""
+        return {
+            "files": self._layout.checkpoint_folder(workload.id),
+            "attempts": self._layout.attempts / workload.id,
+        }
+
     def _place(self, workload: Workload) -> Path:
         return self.path / f"{workload.name}-{workload.id[:8]}"
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below it."""
+    """Bytes of the files below it; see COUNTED."""
     total = 0
-    for count, path in enumerate(_files(folder)):
+    for path in islice(_files(folder), COUNTED):
         with suppress(OSError):
             total += path.lstat().st_size
-        if count >= COUNTED:
-            break
     return total
 
 

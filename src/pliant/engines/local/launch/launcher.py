@@ -1,4 +1,4 @@
-"""How processes of attempts come to be, are found again and are ended: as this account, or as users."""
+"""Starts, finds and ends the processes of attempts: as this account, or as the users."""
 
 import os
 import pwd
@@ -27,17 +27,17 @@ from pliant.model.order import Resize, Start
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Request, Workload
 
-TOLD = ("allocation.json", "token", "hostfile", "hostfile.hydra")  # what a job reads of its attempt's folder
+TOLD = ("allocation.json", "token", "hostfile", "hostfile.hydra")  # files of its attempt's folder for a job
 CARDS = Path("/proc/driver/nvidia/gpus")
 GROUP = re.compile(r"/user-\d+/([a-z0-9-]+)\.([a-z0-9-]+)\.(\d+)$", re.MULTILINE)
-LOG_MAX, LOG_KEEP = 16 * 2**20, 3  # bytes per log file; how many older ones
-PAUSE = 1.0  # seconds between two looks for what SIGKILL has not ended
+LOG_MAX, LOG_KEEP = 16 * 2**20, 3  # bytes per log file; number of older ones
+PAUSE = 1.0  # seconds between two tries to end tasks while the warden does not answer
 WITHOUT_GPUS = 8 * 2**30  # bytes for a task that asks for neither GPUs nor memory
 Waiting = Callable[[list[processes.Carrier]], None]
 
 
 class Launcher(Protocol):
-    """One for a server. `boxed`: tasks run as users, whose files this process may not be able to see."""
+    """One per server. `boxed`: tasks run as users, whose files this process may not be able to see."""
 
     boxed: bool
 
@@ -47,19 +47,19 @@ class Launcher(Protocol):
     def places(self, workload: Workload, attempt: AttemptId) -> Places: ...
 
     def home(self, workload: Workload) -> dict[str, str]:
-        """Variables of the account that the task runs as, in the place of the server's."""
+        """Variables of the account that the task runs as, which replace the server's."""
 
     def noted(self, order: Start, node: Node | None) -> dict[str, Any]:
-        """For order.json: whom the task runs as and what it is held to. Raises ValueError, OSError."""
+        """Entries of order.json: the task's account and limits. Raises ValueError, OSError."""
 
     def resize(self, order: Resize, what: Mapping[str, Any]) -> None:
-        """The task may open other cards from now on. Raises OSError."""
+        """Set the task's limits and the cards that it may open. Raises OSError."""
 
     def attempt_of(self, pid: int) -> AttemptId | None:
         """The attempt that a process belongs to."""
 
     def tell(self, folder: Folder) -> None:
-        """What the server has written for the task to read is where the task can read it. Raises OSError."""
+        """Put what the server has written for the task where the task can read it. Raises OSError."""
 
     def spawn(
         self,
@@ -70,22 +70,22 @@ class Launcher(Protocol):
         lock: int,
         node: Node | None,
     ) -> tuple[int, int]:
-        """(pidfd of the supervisor, descriptor of its answer). It shares the lock. OSError, ValueError."""
+        """(supervisor's pidfd, descriptor of its answer). It shares the lock. Raises OSError, ValueError."""
 
     def living(self, wanted: processes.Wanted) -> set[AttemptId]:
-        """Those of which something lives."""
+        """The wanted attempts of which a process lives."""
 
     def end(self, wanted: processes.Wanted, *, spare: int | None = None, waiting: Waiting) -> int:
-        """SIGKILL what lives of them, but the process `spare`, until nothing does; how much it was."""
+        """SIGKILL every process of them except `spare`, until none lives; returns how many were found."""
 
     def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
-        """A signal to what lives of it, but to the process `spare`. Raises OSError."""
+        """Signal every process of it except `spare`. Raises OSError."""
 
     def met(self, attempt: AttemptId) -> Met | None:
-        """Of one that has ended: the limits that it met; None: nobody can tell."""
+        """The limits that an ended attempt ran into; None: not known."""
 
     def begin(self, attempt: AttemptId, order: Mapping[str, Any], env: Mapping[str, str]) -> Begun | None:
-        """How a command starts inside a running task; None: as a child of ours."""
+        """Starts commands inside a running task; None: they start as children of this process."""
 
     def words(self, order: Mapping[str, Any], argv: Sequence[str]) -> list[str]: ...
 
@@ -130,8 +130,7 @@ class OwnLauncher:
         lock: int,
         node: Node | None,
     ) -> tuple[int, int]:
-        pid, answer = spawn(self._program, folder, what, env, lock, self._log_max, self._log_keep)
-        return os.pidfd_open(pid), answer
+        return spawn(self._program, folder, what, env, lock, self._log_max, self._log_keep)
 
     def living(self, wanted: processes.Wanted) -> set[AttemptId]:
         return {one.attempt for one in processes.carriers(self._layout, wanted)}
@@ -155,7 +154,7 @@ class OwnLauncher:
 
 
 class BoxLauncher:
-    """Tasks run as those who submitted them: the warden starts, finds and ends them."""
+    """Tasks run as the users who submitted them: the warden starts, finds and ends them."""
 
     boxed = True
 
@@ -170,7 +169,7 @@ class BoxLauncher:
         cards: Path = CARDS,
         told: Mapping[str, str] | None = None,
     ) -> None:
-        """`users`: where the warden keeps what users' tasks write; `told` are variables of every task."""
+        """`users`: folder in which the warden keeps the tasks' files; `told`: variables of every task."""
         self._gate, self._users, self._epoch, self._account = gate, users, layout.epoch, account
         self._log_max, self._log_keep, self._cards = log_max, log_keep, cards
         self._told, self._met = dict(told or {}), dict[AttemptId, Met]()
@@ -203,7 +202,7 @@ class BoxLauncher:
         self._gate.ask(Verb.LIMITS, self._epoch(), attempt=order.attempt, owner=owner, walls=walls)
 
     def attempt_of(self, pid: int) -> AttemptId | None:
-        """By its control group: a process cannot choose that."""
+        """By its control group, which a process cannot choose."""
         with suppress(OSError):
             found = GROUP.search(Path(f"/proc/{pid}/cgroup").read_text("ascii"))
             if found is not None:
@@ -213,7 +212,7 @@ class BoxLauncher:
     def tell(self, folder: Folder) -> None:
         public = folder / "pub"
         public.mkdir(mode=0o755, exist_ok=True)
-        public.chmod(0o755)  # its parents are not: only through the warden's mount a task gets here
+        public.chmod(0o755)  # its parents are not: a task gets here only by the warden's mount
         for name in TOLD:
             with suppress(FileNotFoundError):
                 write(public / name, (folder / name).read_bytes(), mode=0o444)
@@ -260,7 +259,7 @@ class BoxLauncher:
         return {group.attempt for group in groups if group.populated and wanted(group.attempt)}
 
     def end(self, wanted: processes.Wanted, *, spare: int | None = None, waiting: Waiting) -> int:
-        """A supervisor is in no group of a task: it is spared anyhow, and ends when its task has."""
+        """Ignores `spare`: a supervisor is not in the control group of its task, and ends after it."""
         count = 0
         while True:
             try:
@@ -284,7 +283,7 @@ class BoxLauncher:
             self._met[attempt] = said.met()
 
     def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
-        """The supervisor is in no group of a task: it is spared anyhow."""
+        """Ignores `spare`: a supervisor is not in the control group of its task."""
         for group in self._gate.list(self._epoch()):
             if group.attempt == attempt:
                 owner = Owner(group.uid, "")
@@ -354,19 +353,19 @@ class _Joined:
         connection.setblocking(False)
 
     def poll(self) -> int | None:
-        with self._lock:  # its reader and the watcher of its end both ask
+        with self._lock:  # called by its reader and by the watcher of its end
             if self._code is None:
                 try:
                     self._code = os.waitstatus_to_exitcode(warden.receive(self._link).status)
                 except BlockingIOError:
                     return None
                 except (Refused, Away):
-                    self._code = -signal.SIGKILL  # who waited for it was killed
+                    self._code = -signal.SIGKILL  # the process that waited for it was killed
                 self._link.close()
             return self._code
 
     def kill(self) -> None:
-        """Nobody listens any more: the warden ends it."""
+        """Close the connection: then the warden ends the command."""
         with self._lock:
             if self._code is None:
                 self._code = -signal.SIGKILL
@@ -374,7 +373,7 @@ class _Joined:
 
 
 def _entry(owner: Owner) -> pwd.struct_passwd:
-    """Raises ValueError for who is not here any more, also where somebody else has the number now."""
+    """The owner's account. Raises ValueError if it is gone, also if another account has its uid now."""
     try:
         entry = pwd.getpwuid(owner.uid)
     except KeyError:
@@ -385,7 +384,7 @@ def _entry(owner: Owner) -> pwd.struct_passwd:
 
 
 def card(gpu: str, folder: Path = CARDS) -> tuple[int, int] | None:
-    """(major, minor) of the device node of a GPU, as its driver says; None of a simulated one. OSError."""
+    """(major, minor) of a GPU's device node, by its driver; None for a simulated one. Raises OSError."""
     for file in folder.glob("*/information"):
         text = file.read_text("utf-8")
         found = dict(re.findall(r"^(GPU UUID|Device Minor):\s*(\S+)", text, re.MULTILINE))

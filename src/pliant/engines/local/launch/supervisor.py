@@ -1,4 +1,4 @@
-"""Starting the process that runs an attempt and outlives us."""
+"""Starts the supervisor: the process that runs an attempt and outlives the server."""
 
 import os
 import select
@@ -14,13 +14,13 @@ from pliant.engines.local.folder.layout import Folder
 _LOCAL = Path(__file__).parents[1]
 NATIVE = _LOCAL / "bin" / "pliant-supervise"
 FALLBACK = (sys.executable, "-S", "-E", str(_LOCAL / "fallback" / "supervise.py"))
-"""How the supervisor in Python is called, where the native one was not built."""
+"""The command of the supervisor in Python, for machines where the native one was not built."""
 
-READY_SECONDS = 60  # for a supervisor to say that the task runs; then it is watched like an adopted one
+READY_SECONDS = 60  # for a supervisor to report that the task runs; then it is watched like an adopted one
 
 
 def command() -> tuple[tuple[str, ...], str]:
-    """(how a supervisor is called, why it is not the native one or '')."""
+    """(command of the supervisor, why it is not the native one or '')."""
     if os.access(NATIVE, os.X_OK):
         return (str(NATIVE),), ""
     return (
@@ -39,9 +39,9 @@ def spawn(
     log_max: int,
     log_keep: int,
 ) -> tuple[int, int]:
-    """(pid, descriptor to read its answer from). It shares our hold on the lock. OSError, ValueError.
+    """(its pidfd, descriptor to read its answer from). It shares the lock. Raises OSError, ValueError.
 
-    The environment goes from this process to the supervisor's memory, and is never part of an argument.
+    The environment is passed as the supervisor's environment and is never part of an argument.
     """
     answer, said = os.pipe()
     argv = [
@@ -70,22 +70,28 @@ def spawn(
             pass_fds=(lock, said),
             start_new_session=True,
         )
+        process.returncode = 0  # it is reaped by its pidfd, also by an engine that did not start it
+        pidfd = os.pidfd_open(process.pid)
     except BaseException:
         os.close(answer)
         raise
     finally:
         os.close(said)
-    process.returncode = 0  # it is reaped by its pidfd, also by an engine that did not start it
-    return process.pid, answer
+    return pidfd, answer
 
 
-def answered(answer: int) -> str:
-    """What the supervisor says: 'started PID', 'error …', '' if it died or took too long. Closes `answer`."""
+def answered(answer: int) -> str | None:
+    """The supervisor's answer: 'started PID', 'error …', '' if it died; None if it took too long.
+
+    Closes `answer`.
+    """
     poll = select.poll()
     poll.register(answer, select.POLLIN)
     deadline, text = time.monotonic() + READY_SECONDS, b""
     try:
-        while not text.endswith(b"\n") and poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+        while not text.endswith(b"\n"):
+            if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+                return None
             more = os.read(answer, 4096)
             if not more:
                 break
@@ -96,7 +102,7 @@ def answered(answer: int) -> str:
 
 
 def reap(pidfd: int) -> int | None:
-    """Collect the exit code of a child of ours that has ended; None for another end or another process."""
+    """Reap an ended child; its exit code, or None if it was killed or is not a child of this process."""
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Who lives, by /proc: the processes of an attempt carry its id and folder in their environment."""
+"""Finds live attempts in /proc: the processes of an attempt carry its id and folder in their environment."""
 
 import os
 import select
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pliant.engines.local.folder.layout import Layout
 from pliant.model.workload import AttemptId
 
-EXEC_LOOKS, EXEC_SECONDS = 500, 0.001  # how often, and between two looks at one that is just being exec'ed
+EXEC_LOOKS, EXEC_SECONDS = 500, 0.001  # number of looks at a process during an exec, and the pause
 
 Wanted = Callable[[AttemptId], bool]
 
@@ -25,7 +25,7 @@ class Carrier:
 
 
 def carriers(layout: Layout, wanted: Wanted = lambda attempt: True) -> Iterator[Carrier]:
-    """Every live process of a wanted attempt; zombies and the caller itself are none."""
+    """Every live process of a wanted attempt, without zombies and the calling process."""
     me = os.getpid()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != me:
@@ -35,7 +35,7 @@ def carriers(layout: Layout, wanted: Wanted = lambda attempt: True) -> Iterator[
 
 
 def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
-    """The attempt of this state folder that a process belongs to."""
+    """The attempt of this state folder that a process belongs to; None if there is none."""
     text = environment(pid)
     if b"PLIANT_ATTEMPT=" not in text:
         return None
@@ -50,7 +50,7 @@ def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
 
 
 def environment(pid: int) -> bytes:
-    """What a process was started with, NAME=value by null bytes; empty if it is gone, or another user's."""
+    """The environment of a process at its start, null-separated; empty if it is gone or another user's."""
     for _ in range(EXEC_LOOKS):
         try:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
@@ -64,13 +64,13 @@ def environment(pid: int) -> bytes:
         if size == b"0":
             return b""  # a zombie or a thread of the kernel
         if begin == end and end != b"0" and code != b"0":
-            return b""  # it was given nothing; an exec notes where the code is after it has written that
+            return b""  # its environment is empty: an exec sets the address of the code after it
         time.sleep(EXEC_SECONDS)  # in the middle of an exec: its new environment is not there yet
     return b""
 
 
 def owner_of(layout: Layout, pid: int) -> AttemptId | None:
-    """The same for a process that gave its environment away: one that it descends from still has it."""
+    """The same for a process that dropped its environment: the attempt of the nearest ancestor with one."""
     for _ in range(100):
         attempt = attempt_of(layout, pid)
         if attempt is not None or pid <= 1:
@@ -85,7 +85,7 @@ def owner_of(layout: Layout, pid: int) -> AttemptId | None:
 
 
 def started(pid: int) -> int | None:
-    """Start of a process in ticks after boot: with its pid that is its identity. None if it is gone."""
+    """Start of a process in ticks after boot, which with its pid identifies it. None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.readall()
@@ -95,19 +95,22 @@ def started(pid: int) -> int | None:
 
 
 def open_pid(pid: int, start: int) -> int | None:
-    """A pidfd of just that process; None if it is gone, also if another one has its number now."""
+    """A pidfd of exactly that process; None if it is gone, also if its pid was reused."""
     try:
         fd = os.pidfd_open(pid)
     except (ProcessLookupError, ValueError):
         return None
-    if started(pid) == start:
-        return fd
-    os.close(fd)
-    return None
+    same = False
+    try:
+        same = started(pid) == start
+    finally:
+        if not same:
+            os.close(fd)
+    return fd if same else None
 
 
 def send(layout: Layout, wanted: Wanted, number: int, *, spare: int | None) -> int:
-    """A signal to every process of the wanted attempts but `spare`; how many got it."""
+    """Signal every process of the wanted attempts except `spare`; returns how many were signalled."""
     count = 0
     for carrier in carriers(layout, wanted):
         with suppress(ProcessLookupError):
@@ -129,9 +132,9 @@ def end(
     pause: float = 1.0,
     waiting: Callable[[list[Carrier]], None] = lambda left: None,
 ) -> int:
-    """SIGKILL every process of the wanted attempts and return when none is left; how many there were.
+    """SIGKILL every process of the wanted attempts until none is left; returns the number of signals sent.
 
-    `spare` is a pid to leave alone. `waiting` is called after every `pause` seconds in which some did not die
+    `spare` is a pid to leave alone. `waiting` is called after every `pause` seconds in which some did not end
     (they hang in the kernel) and may raise to give up.
     """
     count = 0
