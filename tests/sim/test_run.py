@@ -1,10 +1,11 @@
-"""`python -m pliant.sim run` and `compare`: what comes of small traces, the same bytes, interrupted runs."""
+"""`python -m pliant.sim run` and `compare`: results of small traces, identical bytes, interrupted runs."""
 
 import errno
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_what_is_decided_and_measured(tmp_path, capsys):
 
 
 def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path):
-    """600 s in all, with 60 s of them before it was stopped; with checkpoints at 45 s it repeats 15 s."""
+    """600 s in all, 60 s of them before the eviction; with a checkpoint at 45 s it repeats 15 s."""
     trace = plain.read(written(tmp_path))
     for assumed, runs in ((Assumed(), 600), (Assumed(45_000), 615), (Assumed(45_000, 10_000), 625)):
         meter = Simulation(trace, assumed, 0).run().meter
@@ -70,6 +71,22 @@ def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path):
         again = [at for at, verb, _, wid, *_ in Simulation(trace, assumed, 0).run().decisions
                  if wid == "j1" and verb == "place"][1]  # fmt: skip
         assert (job.ended or 0) - again + evicted == runs * 1000
+
+
+def test_each_restart_is_lost_time(tmp_path):
+    """b1 evicts j1 at 60 s and ends at 160 s. j1 then restarts on its six GPUs, which takes 60 s."""
+    trace = plain.read(written(tmp_path, HEAD + "0,a,1,600,j1,6,,,,\n60,b,4,100,b1,,,,,\n"))
+
+    def lost(trace, assumed):
+        found = report(trace, Simulation(trace, assumed, 0).run(), {})
+        assert found["disruption"]["decisions"]["evict"] == 1
+        return found["disruption"]["gpuHoursLost"]
+
+    assert lost(trace, Assumed()) == 0
+    assert lost(trace, Assumed(restart=60_000)) == 6 * 60 / 3600
+    assert lost(trace, Assumed(45_000, restart=60_000)) == 6 * (15 + 60) / 3600
+    ends = replace(trace, until=trace.began + 190_000)
+    assert lost(ends, Assumed(restart=60_000)) == 6 * 30 / 3600, "the trace ends during the restart"
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
@@ -133,7 +150,7 @@ def test_the_program_goes_on_and_knows_its_own_run(tmp_path, capsys, monkeypatch
         assert code == 2 and "unfinished: this file is cut off or damaged" in other["error"]
     (out / "unfinished").write_bytes(kept)
     with monkeypatch.context() as newer:
-        newer.setattr("pliant.sim.__main__.FORMAT", 0)  # of rows: a program that keeps others
+        newer.setattr("pliant.sim.__main__.FORMAT", 0)  # a program with another format of rows
         assert "an interrupted run with another trace" in run(capsys, trace, "--out", out)[1]["error"]
     code, found = run(capsys, trace, "--out", out)
     code, whole = run(capsys, trace)
@@ -157,7 +174,7 @@ def test_a_full_disk_leaves_no_half_result(tmp_path, capsys, monkeypatch):
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path, capsys, monkeypatch):
-    """What was kept before stays whole, so the same command goes on from it once there is room."""
+    """The saved state stays intact, so the same command resumes from it once there is room."""
     trace, out, sync, kept = written(tmp_path / "t"), tmp_path / "o", os.fsync, []
     monkeypatch.setattr("pliant.sim.__main__.KEEP_EVERY", -1.0)
 
@@ -201,7 +218,7 @@ def test_philly(capsys):
 
 
 def test_a_part_of_kueues_generator(tmp_path, capsys):
-    """One cohort of three queues; all 15,000 workloads of the baseline are benchmarks/kueue.py."""
+    """One cohort of three queues; benchmarks/kueue.py plays all 15,000 workloads of the baseline."""
     text = (DATA / "kueue.csv").read_text().replace(",5,6,20,", ",1,3,20,")
     (tmp_path / "k.csv").write_text(text.replace(",350,", ",20,").replace(",100,500,", ",8,500,"))
     code, found = run(capsys, tmp_path / "k.csv")
@@ -212,7 +229,7 @@ def test_a_part_of_kueues_generator(tmp_path, capsys):
 
 
 def test_how_far_it_is_is_told_also_while_nothing_is_submitted(tmp_path, monkeypatch, capsys):
-    """One long job after the others: what is told goes on, with the day and what has ended."""
+    """While one long job follows the other, progress is still printed, with the day and the jobs ended."""
     monkeypatch.setattr("pliant.sim.__main__.TOLD_ELSEWHERE", 0.0)
     trace = written(tmp_path, JOBS + "90,a,1,864000,long,,,,,\n")
     assert main(["run", str(trace), "--progress"]) == 0

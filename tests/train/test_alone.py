@@ -1,16 +1,19 @@
-"""A world of one in the test's own process: the interface, and bad input as a script meets it."""
+"""A world of one worker in the test's process: the interface, and bad input as a script meets it."""
 
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from pliant.train import commands
+from pliant.train.agent.fleet import Fleet
 from pliant.train.commands import main
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings, TrainError
 from pliant.train.worker.job import Job
@@ -60,7 +63,7 @@ def test_a_script_outside_of_any_job() -> None:
 
 
 def test_a_step_equals_the_plain_loop() -> None:
-    """Micro-batches, a short batch, the optimizer: what one loss over the batch gives."""
+    """Micro-batches, a short batch and the optimizer give the result of one loss over the batch."""
     _, model, seen = train(epochs=1)
     torch.manual_seed(0)
     plain = nn.Linear(3, 1)
@@ -221,6 +224,59 @@ def test_the_library_is_fast_to_import_and_needs_no_torch() -> None:
 def test_bad_command_lines(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 1
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shown", "usable", "expected"),
+    [
+        (None, 4, ["0", "1", "2", "3"]),
+        ("0,1, 2,3", 4, ["0", "1", "2", "3"]),
+        ("4,5,6,7,8", 5, ["4", "5", "6", "7"]),
+        ("MIG-a,MIG-b,MIG-c,MIG-d", 1, ["MIG-a", "MIG-b", "MIG-c", "MIG-d"]),
+        ("2,9,3", 1, ["2", "2#1", "2#2", "2#3"]),
+        ("GPU-a,GPU-b", 2, ["GPU-a", "GPU-b", "GPU-a#1", "GPU-b#1"]),
+        (None, 0, ["cpu-0", "cpu-1", "cpu-2", "cpu-3"]),
+        ("-1", 0, ["cpu-0", "cpu-1", "cpu-2", "cpu-3"]),
+    ],
+)
+def test_workers_are_spread_over_the_visible_gpus(
+    shown: str | None, usable: int, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "_usable_gpus", lambda: usable)
+    if shown is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    devices = commands.devices_for(4)
+    assert devices == expected
+
+    started: list[dict[str, str]] = []
+
+    class Started:
+        def __init__(self, _command: list[str], *, env: dict[str, str], **_: object) -> None:
+            started.append(env)
+
+    client: Any = SimpleNamespace(call=lambda *_args, **_options: {"stop": None})
+    Fleet(["python"], client, tmp_path, start=Started).hold(devices)
+    assert [env["PLIANT_TRAIN_DEVICE"] for env in started] == expected
+    own = [shown if name.startswith("cpu-") else name.partition("#")[0] for name in expected]
+    assert [env.get("CUDA_VISIBLE_DEVICES") for env in started] == own
+
+
+def test_gpus_are_counted_as_torch_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PLIANT_SIM_CARDS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert commands._usable_gpus() == torch.cuda.device_count()
+    monkeypatch.setattr(commands.ctypes, "CDLL", lambda _: pytest.fail("no driver is looked for"))
+    for name, value in (("CUDA_VISIBLE_DEVICES", ""), ("PLIANT_SIM_CARDS", "2")):
+        with monkeypatch.context() as hidden:
+            hidden.setenv(name, value)
+            assert commands._usable_gpus() == 0
+    monkeypatch.setattr(commands.ctypes, "CDLL", lambda _: None)  # a driver
+    assert commands._usable_gpus() == torch.cuda.device_count()
+    with monkeypatch.context() as torchless:
+        torchless.setattr(commands.sys, "executable", "/bin/false")
+        assert commands._usable_gpus() == 0
 
 
 def test_errors_are_of_one_family() -> None:

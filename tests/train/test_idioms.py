@@ -1,5 +1,5 @@
-"""What a real training script does, in a world of one: each row of the interface, and each wrong use with the
-sentence that it gets. With several workers: test_idioms_resized.py."""
+"""What a real training script does, in a world of one worker: each row of the interface, and each wrong use
+with its message. With several workers: test_idioms_resized.py."""
 
 import contextlib
 import copy
@@ -22,10 +22,12 @@ from pliant.train import commands
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings
 from pliant.train.worker import checkpoint
 from pliant.train.worker.job import Job
+from pliant.train.worker.precision import Precision
 from pliant.train.worker.start import init
 
 X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
 Y = X.sum(1, keepdim=True)
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +57,7 @@ class Training:
         return nn.functional.mse_loss(self.model(batch.x), batch.y)
 
     def steps(self, epochs: int = 1) -> Iterator[Any]:
-        """After each micro-batch: its block."""
+        """Yields each micro-batch's step after its block."""
         for _ in self.job.epochs(epochs):
             for batch in self.loader:
                 with self.job.step(batch) as step, self.job.autocast():
@@ -63,14 +65,14 @@ class Training:
                 yield step
 
     def run(self, epochs: int = 1, after: Callable[["Training"], Any] = lambda _training: None) -> "Training":
-        """`after` each micro-batch."""
+        """Trains and calls `after` after each micro-batch."""
         for _ in self.steps(epochs):
             after(self)
         return self
 
 
 def plain(epochs: int, update: Callable[[nn.Module, Any, torch.Tensor, torch.Tensor], None]) -> nn.Module:
-    """The same training in a loop of one's own, in order."""
+    """The same training in a plain loop, with records in order."""
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -127,7 +129,7 @@ def test_gradients_are_clipped_once_per_update() -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_mixed_precision_does_what_torch_does(precision: str) -> None:
-    """fp16 with an overflow at first: the update is skipped, its records are gone, the scheduler waits."""
+    """fp16 overflows at first: the update is skipped, its records count as used, the scheduler waits."""
     scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
     skipped = 0
 
@@ -153,6 +155,30 @@ def test_mixed_precision_does_what_torch_does(precision: str) -> None:
     torch.testing.assert_close(t.module.weight, expected.weight, rtol=1e-6, atol=1e-7)
 
 
+def test_a_loss_scale_of_one_is_continued(tmp_path: Path) -> None:
+    t = Training(checkpoint_dir=tmp_path, precision="fp16")
+    for _ in range(16):  # 65536 / 2**16
+        t.job._loop.parts().precision.update(overflow=True)
+    t.run()
+    again = Training(checkpoint_dir=tmp_path, precision="fp16").run()
+    assert again.job._loop.parts().precision.state_dict() == t.job._loop.parts().precision.state_dict()
+    assert again.job._loop.parts().precision.scale == 1.0 and again.job.skipped_updates == 16
+
+
+@pytest.mark.parametrize(
+    ("state", "scale"),
+    [
+        (Precision("bf16", CPU).state_dict(), 65536.0),
+        ({"scale": 1.0, "good": 0, "skipped": 0}, 65536.0),  # of an earlier version, with bf16 or without
+        ({"scale": 0.5, "good": 7, "skipped": 18}, 0.5),  # of an earlier version, with fp16
+    ],
+)
+def test_only_a_state_of_fp16_has_a_loss_scale(state: dict[str, Any], scale: float) -> None:
+    precision = Precision("fp16", CPU)
+    precision.load_state_dict(state)
+    assert (precision.scale, precision.skipped) == (scale, state["skipped"])
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -166,6 +192,10 @@ def test_mixed_precision_does_what_torch_does(precision: str) -> None:
         (lambda: Training(read={"order": lambda _epoch: [50]}), r"order\(0\) names record 50; .* 0 to 49"),
         (lambda: Training(batch=60, read={"drop_last": True}), "drop_last leaves nothing of 50 records"),
         (lambda: Training(read={"order": lambda _epoch: []}), r"order\(0\) is empty"),
+        (
+            lambda: Training().job.evaluation((X, Y), lambda _m, _b: {}, every=0),
+            "^evaluation: every and batch must be at least 1; got every=0, batch=256",
+        ),
     ],
 )
 def test_what_cannot_be_trained_as_asked(wrong: Callable[[], Any], words: str) -> None:
@@ -188,14 +218,14 @@ def test_what_pliant_does_itself_is_refused_in_the_loop() -> None:
     ):
         with pytest.raises(BadSettings, match=r"Remove optimizer.zero_grad\(\) and clip_grad_norm_\(\)"):
             Training(read={"max_micro_batch": 5}).run(after=leftover)
-    Training().run(after=lambda t: t.optimizer.zero_grad())  # after an update there is nothing to lose
+    Training().run(after=lambda t: t.optimizer.zero_grad())  # after an update no gradient is lost
 
 
 # -- data ----------------------------------------------------------------------------------------------------
 
 
 class Pictures:
-    """Records that draw at random."""
+    """Records with random noise."""
 
     def __len__(self) -> int:
         return 50
@@ -222,7 +252,7 @@ def test_reading_ahead_gives_the_same_batches() -> None:
 
 
 def test_a_training_after_another_one_in_the_same_process() -> None:
-    """The first one is garbage when the reading processes are forked; they collect it."""
+    """The first training is garbage when the reading processes are forked, and they collect it."""
 
     class Collecting(Pictures):
         collected = False
@@ -270,7 +300,7 @@ def test_the_short_batch_can_be_dropped() -> None:
 
 def test_an_order_of_ones_own() -> None:
     seen: list[int] = []
-    orders = {0: [3, 3, 1, 4], 1: [4, 0, 0, 2]}  # what a weighted sampler draws
+    orders = {0: [3, 3, 1, 4], 1: [4, 0, 0, 2]}  # as a weighted sampler draws
     Training(batch=3, read={"order": orders.get}, on_applied=lambda _s, ids: seen.extend(ids)).run(2)
     assert seen == [3, 3, 1, 4, 4, 0, 0, 2]
     with pytest.raises(BadData, match=r"order\(1\) has 2 records, order\(0\) has 3"):
@@ -424,7 +454,7 @@ def test_the_script_ends_its_training_early(tmp_path: Path) -> None:
 
 
 def test_what_follows_the_loop_over_the_data_runs_once_per_epoch(tmp_path: Path) -> None:
-    """A checkpoint at the very end of an epoch is from before it: who begins there runs it, too."""
+    """A checkpoint at an epoch's very end precedes the code after the loop: resuming there runs it too."""
     ended: list[list[int]] = []
     for break_off in (True, False):
         t = Training(checkpoint_dir=tmp_path, checkpoint_every=5)
@@ -446,7 +476,7 @@ def test_a_copied_state_from_behind_the_end_of_an_epoch_is_not_changed_by_it_aga
     state = t.job.state(ended=0)
     for _ in t.job.epochs(2):
         for batch in watched(t):
-            if t.job.applied == 4 and batch is not None:  # what another worker has, that was faster
+            if t.job.applied == 4 and batch is not None:  # as a faster worker has it
                 ahead = t.job._loop._collect()
         if t.job.applied == 5:
             ahead["script"] |= {"closed": 1, "values": {"ended": 1}}
@@ -489,7 +519,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def written(t: Training) -> None:
-    """Wait for the writing thread, and look at nothing."""
+    """Only waits for the writing thread."""
     store = t.job._loop.keeper._store
     if store is not None and store._writer is not None:
         store._writer.join()

@@ -1,4 +1,4 @@
-"""Membership as small worlds and as a state machine: the right ones meet, and nobody waits for ever."""
+"""Membership as small worlds and as a state machine: the right workers meet, and none waits for ever."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pliant.train.master.membership import Generation, Membership, Times
 
 
 class World:
-    """Workers that do what verdicts say, and a clock that is turned by hand."""
+    """Workers that follow verdicts, and a clock that the test advances."""
 
     def __init__(self, **times: int) -> None:
         self.formed: list[Generation] = []
@@ -46,7 +46,7 @@ class World:
 
 
 def trained(*names: str, step: int = 10) -> World:
-    """A world of these that has applied `step`."""
+    """A world of these workers, which have applied `step`."""
     w = World()
     w.join(*names)
     w.verdicts()
@@ -91,7 +91,7 @@ def test_nobody_is_behind_nothing_is_sent() -> None:
 
 def test_announced_leave_happens_at_a_boundary() -> None:
     w = trained("a", "b")
-    w.m.leave(["b"], w.now, 30_000)
+    w.m.leave(["b"])
     w.tick(1)
     assert w.m.boundary and w.m.dead == 0
     w.ready("boundary", 11, "a", "b")
@@ -120,7 +120,7 @@ def test_a_newcomer_waits_for_others_only_so_long() -> None:
 def test_who_is_asked_to_leave_before_it_has_come() -> None:
     w = trained("a")
     w.m.expect(["b"], 60_000, w.now)
-    w.m.leave(["b"], w.now, 30_000)
+    w.m.leave(["b"])
     w.join("b")
     assert w.verdicts() == {"b": "leave"} and not w.m.boundary and w.m.number == 1
 
@@ -128,7 +128,7 @@ def test_who_is_asked_to_leave_before_it_has_come() -> None:
 def test_the_only_one_who_knows_stays_one_step_longer() -> None:
     w = trained("a")
     w.join("b")
-    w.m.leave(["a"], w.now, 30_000)
+    w.m.leave(["a"])
     w.tick()
     w.ready("boundary", 11, "a")
     assert w.last.members == ("a", "b") and w.last.sync and w.last.source == 0
@@ -141,7 +141,7 @@ def test_the_only_one_who_knows_stays_one_step_longer() -> None:
 
 def test_the_last_who_leave_save_first() -> None:
     w = trained("a", "b")
-    w.m.leave(["a", "b"], w.now, 30_000)
+    w.m.leave(["a", "b"])
     w.ready("boundary", 11, "a", "b")
     assert w.verdicts() == {"a": "save", "b": "leave"}
     w.m.saved("a")
@@ -155,7 +155,7 @@ def test_who_died_before_sending_its_state_has_left_none() -> None:
     w = World()
     w.join("a", "b", "c")
     w.verdicts()
-    w.m.gone("a")  # rank 0, that was to restore and send
+    w.m.gone("a")  # rank 0, which had to restore and send
     w.ready("lost", -1, "b", "c")
     assert w.last.restore and w.last.sync
 
@@ -176,7 +176,7 @@ def test_silence_and_broken_lines() -> None:
     w.m.line("b", False, w.now)
     w.tick(1_500)
     assert w.m.workers["b"].state == "member", "it may come back"
-    w.ready("lost", 10, "a")  # but now somebody misses a peer
+    w.ready("lost", 10, "a")  # but now a member misses a peer
     w.tick(60)
     assert w.m.workers["b"].state == "lost"
     w.m.workers["c"].lines = 0
@@ -198,7 +198,7 @@ def test_a_member_that_lives_and_never_comes_is_given_up() -> None:
 def test_an_answer_that_was_lost_on_its_way() -> None:
     w = trained("a", "b")
     w.m.gone("x")
-    w.m.leave(["b"], w.now, 30_000)
+    w.m.leave(["b"])
     w.ready("boundary", 11, "a", "b")
     assert w.verdicts() == {"a": "train", "b": "leave"}
     w.m.ready("a", "boundary", 11, 1, w.now)  # a asks again as a member of generation 1
@@ -219,7 +219,7 @@ def test_a_stopped_worker_that_wakes_up_is_a_newcomer_whose_state_does_not_count
 
 
 class Storm(RuleBasedStateMachine):
-    """Real weights are modelled as the list of generations that made each step."""
+    """Models weights as the list of generations that made each step."""
 
     @initialize()
     def begin(self) -> None:
@@ -227,7 +227,7 @@ class Storm(RuleBasedStateMachine):
         self.steps: dict[str, list[int]] = {}  # worker -> generation of each step it has applied
         self.in_generation: dict[str, int] = {}
         self.alive: set[str] = set()
-        self.knows: set[str] = set()  # who has a state at all
+        self.knows: set[str] = set()  # workers that have a state at all
         self.trouble = ""  # what happens at the next meeting
         self.count = 0
 
@@ -255,7 +255,7 @@ class Storm(RuleBasedStateMachine):
     @precondition(lambda self: self.members())
     @rule(data=st.data(), some=st.booleans())
     def step(self, data: Any, some: bool) -> None:
-        """A step of the generation of now: all apply it, or (a peer has died) only some do."""
+        """A step of the current generation: all members apply it, or only some if a peer has died."""
         w = self.w
         members = self.members()
         if w.m.dead >= w.m.number or any(self.in_generation.get(n) != w.m.number for n in members):
@@ -289,7 +289,7 @@ class Storm(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def leave(self, data: Any) -> None:
-        self.w.m.leave([data.draw(st.sampled_from(sorted(self.alive)))], self.w.now, 30_000)
+        self.w.m.leave([data.draw(st.sampled_from(sorted(self.alive)))])
         self.w.tick(1)
 
     @rule(ms=st.integers(0, 5_000))
@@ -309,7 +309,7 @@ class Storm(RuleBasedStateMachine):
             assert self.w.last.step == truth and not self.w.last.restore, "what a member had applied was lost"
 
     def settle(self) -> None:
-        """Everybody does at once what is asked for, until nothing more is."""
+        """All workers follow their verdicts at once until there are none."""
         for _ in range(20):
             w = self.w
             if w.m.generation is not None and w.m.dead >= w.m.number:
@@ -355,7 +355,7 @@ class Storm(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_ever(self) -> None:
-        """After some time without news all who live are members of the newest generation."""
+        """After some time without events all live workers are members of the newest generation."""
         if not hasattr(self, "w") or not self.alive:
             return
         self.trouble = ""

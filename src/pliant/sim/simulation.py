@@ -1,4 +1,4 @@
-"""One simulation: the server's own loop and core, the virtual engine, and a clock that jumps ahead."""
+"""One simulation: the server's own loop and core, the virtual engine, and a clock that skips idle time."""
 
 import pickle
 import random
@@ -32,27 +32,27 @@ Decided = tuple[int, str, str, str, str, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no trace tells about jobs that are stopped."""
+    """Assumptions about stopped jobs, which no trace contains."""
 
-    checkpoint: int = 0  # ms between two checkpoints; 0: nothing is ever lost
-    restart: int = 0  # ms that a job needs to come back to where it was
+    checkpoint: int = 0  # ms between two checkpoints; 0: no work is ever lost
+    restart: int = 0  # ms that a restarted job needs before it continues
 
 
 @dataclass(slots=True)
 class Progress:
-    """All of a simulation that the world's rows do not tell."""
+    """The state of a simulation that is not in the world's rows."""
 
     meter: Meter
-    next: int = 0  # how many jobs were submitted
-    changed: int = 0  # how many changes of machines and owners were made
-    left: dict[str, int] = field(default_factory=dict)  # workload -> milli-GPU-ms that it has still to do
-    begun: dict[AttemptId, int] = field(default_factory=dict)  # what was left when the attempt began
+    next: int = 0  # number of jobs submitted so far
+    changed: int = 0  # number of changes of machines and owners made so far
+    left: dict[str, int] = field(default_factory=dict)  # workload -> remaining work in milli-GPU-ms
+    begun: dict[AttemptId, int] = field(default_factory=dict)  # remaining work when the attempt began
     decisions: list[Decided] = field(default_factory=list)
-    deletions: list[tuple[int, str]] = field(default_factory=list)  # (ms, workload), in the order of time
+    deletions: list[tuple[int, str]] = field(default_factory=list)  # (ms, workload), by time
 
 
 class Simulation:
-    """`run` goes on from where it is; `saved` and `resume` let another process do so."""
+    """`run` continues from the current progress; with `saved` and `resume` another process can continue."""
 
     def __init__(self, trace: Trace, assumed: Assumed, seed: int) -> None:
         self.trace, self.assumed = trace, assumed
@@ -73,13 +73,13 @@ class Simulation:
 
     # ------------------------------------------------------------------ interrupted and continued
     def saved(self) -> bytes:
-        """All that another process needs; between two instants only."""
+        """The state that another process needs to continue. Call it only between two instants."""
         saved = self._store.load()
         nodes = list(self._machines.nodes.values())
         return pickle.dumps((saved.rows, list(self._machines.runs.values()), nodes, self.progress))
 
     def resume(self, saved: bytes) -> None:
-        rows, runs, nodes, progress = pickle.loads(saved)  # what this account saved in its own folder  # nosec B301
+        rows, runs, nodes, progress = pickle.loads(saved)  # written by this account  # nosec B301
         self._rows, self._runs, self._nodes, self.progress = rows, runs, nodes, progress
 
     # ------------------------------------------------------------------ the clock
@@ -88,9 +88,9 @@ class Simulation:
         between: Callable[[], None] = lambda: None,
         tell: Callable[[int, int, str], None] = lambda done, of, more: None,
     ) -> Progress:
-        """To the end of the trace. `between` is called between two instants, in which nothing is under way.
+        """Run to the end of the trace. Calls `between` between two instants, when nothing is under way.
 
-        `tell(submitted, jobs, more)` is called after each cycle.
+        Calls `tell(submitted, jobs, more)` after each cycle.
         """
         meter, self._tell = self.progress.meter, tell
         timeline = Timeline(meter.now)
@@ -109,6 +109,7 @@ class Simulation:
                 break
             if self.trace.until is not None and now > self.trace.until:
                 meter.elapse(loop.world, self.trace.until)
+                self._cut_off(self.trace.until)
                 break
             if now > meter.now:  # nothing is under way
                 between()
@@ -119,18 +120,18 @@ class Simulation:
         return self.progress
 
     def store(self) -> Store:
-        """Where its server records."""
+        """The store of the simulated server."""
         return Rows(self._rows)
 
     def seed(self, store: Store) -> None:
-        """Put what is there at the beginning into a store that is empty."""
+        """Put the initial rows into an empty store."""
         store.commit(store.lead(), Batch(put=self._rows))
 
     def _next(self) -> int | None:
-        """When something happens next; None: never more."""
+        """The time (ms) of the next event; None: there is none."""
         it, found = self.progress, [self._machines.timeline.next()]
         wakes = self._loop.wakes
-        if wakes is not None and wakes > it.meter.now:  # what has ended goes with the next cycle, whenever
+        if wakes is not None and wakes > it.meter.now:  # a past one is left to the next cycle
             found.append(wakes)
         if it.next < len(self.jobs):
             found.append(self.jobs[it.next].workload.created)
@@ -142,7 +143,7 @@ class Simulation:
         return max(min(times), it.meter.now) if times else None
 
     def _settle(self) -> None:
-        """Cycle until nothing changes, and measure what was decided. What was ordered is done at once."""
+        """Run cycles until nothing changes, and measure the decisions. Orders are carried out at once."""
         loop, meter, timeline = self._loop, self.progress.meter, self._machines.timeline
         quiet = 0  # cycles without news
         while quiet < 2 * SETTLING:
@@ -227,40 +228,51 @@ class Simulation:
 
     # ------------------------------------------------------------------ how jobs go
     def _starts(self, order: Start, env: Mapping[str, str]) -> Behaviour:
-        """It does what it has still to do, as fast as it has GPUs."""
+        """The attempt runs its job's remaining work at the pace of its GPUs."""
         it, wid = self.progress, order.attempt.workload
         it.meter.started(wid)
         left = it.left.get(wid)
         if left is None:
             return Behaviour()
         it.begun[order.attempt] = left
-        slow = self.assumed.restart if order.attempt.number > 1 else 0
-        return Behaviour(slow + -(-left // self._pace(order.attempt, order.placement.gpu)))
+        duration = -(-left // self._pace(order.attempt, order.placement.gpu))
+        return Behaviour(self._restart(order.attempt) + duration)
+
+    def _restart(self, attempt: AttemptId) -> int:
+        """Ms before the attempt continues its job's work."""
+        return self.assumed.restart if attempt.number > 1 else 0
 
     def _pace(self, attempt: AttemptId, gpu: int) -> int:
-        """Milli-GPU-ms that it does in a ms, all its tasks together."""
+        """Milli-GPU-ms of work per ms, all tasks of the workload together."""
         row = self._by_id[attempt.workload].workload
         if not _asked_gpu(row):
             return 1
         return max(1, gpu) if row.groups[0].elastic else _asked(row)
 
     def _stopped(self, run: Run) -> None:
-        """What it has done since its last checkpoint is lost."""
+        """Subtract the attempt's work from the remaining work, without that since its last checkpoint."""
         it, end = self.progress, run.exit
         wid = run.attempt.workload
         left = it.begun.pop(run.attempt, None)
         if end is None:
             return
+        gpu, restart = sum(share.portion for share in run.shares), self._restart(run.attempt)
         if end.succeeded:
             it.meter.gone(self._by_id[wid].workload)
             it.left.pop(wid, None)
+            it.meter.lost_time += restart * gpu
         elif left is not None and run.started is not None and wid in it.left:
-            slow = self.assumed.restart if run.attempt.number > 1 else 0
-            went = max(0, end.at - run.started - slow)
+            went = max(0, end.at - run.started - restart)
             kept = went - went % self.assumed.checkpoint if self.assumed.checkpoint else went
-            gpu = sum(share.portion for share in run.shares)
             it.left[wid] = max(1, left - kept * self._pace(run.attempt, gpu))
             it.meter.lost_time += (end.at - run.started - kept) * gpu
+
+    def _cut_off(self, until: int) -> None:
+        """Count the restarts of attempts that still run when the trace ends."""
+        for run in self._machines.runs.values():
+            if run.attempt in self.progress.begun and run.started is not None:
+                gpu = sum(share.portion for share in run.shares)
+                self.progress.meter.lost_time += min(self._restart(run.attempt), until - run.started) * gpu
 
 
 def _asked_gpu(row: Workload) -> int:
@@ -268,12 +280,12 @@ def _asked_gpu(row: Workload) -> int:
 
 
 def _asked(row: Workload) -> int:
-    """Milli-GPUs; of what asks for none 1, so that it has something to do."""
+    """The requested milli-GPUs; 1 without a GPU request, so that it has work to do."""
     return _asked_gpu(row) or 1
 
 
 def _drawn(jobs: Sequence[Job], seed: int) -> list[Job]:
-    """Jobs of one instant come in an order that the seed draws; seed 0 leaves the order of the trace."""
+    """The jobs, with those of the same instant shuffled by the seed; seed 0 keeps the order of the trace."""
     if not seed:
         return list(jobs)
     dice = random.Random(seed)

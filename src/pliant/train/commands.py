@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -94,9 +96,9 @@ def run_job(
     grace_ms: int = 30_000,
     stop: threading.Event | None = None,
 ) -> int:
-    """Train until the job is over; 0 if it has succeeded. `stop` set: all leave, with a checkpoint if there
-    is a folder for it."""
-    devices = _devices(workers)
+    """Train until the job is over. Returns 0 if it succeeded, else 1. Once `stop` is set, all workers leave,
+    with a checkpoint if the script has a folder for it."""
+    devices = devices_for(workers)
     env = {"PYTHONUNBUFFERED": "1"}
     if all(device.startswith("cpu") for device in devices):
         env["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // workers, 1))
@@ -128,12 +130,29 @@ def run_job(
         master.close()
 
 
-def _devices(count: int) -> list[str]:
-    """Names for `count` workers: the GPUs that are visible, or CPUs if there are none."""
-    visible = [
-        name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.startswith("GPU-")
-    ]
-    return visible[:count] if len(visible) >= count else [f"cpu-{i}" for i in range(count)]
+def devices_for(count: int) -> list[str]:
+    """Device names for `count` workers: the visible GPUs in turn, or CPUs if there are none."""
+    shown, usable = os.environ.get("CUDA_VISIBLE_DEVICES"), _usable_gpus()
+    names = [str(i) for i in range(usable)] if shown is None else [name.strip() for name in shown.split(",")]
+    # CUDA ends the list at a name that is not there, and shows one process at most one MIG instance.
+    gpus = [name for name in names if name.startswith("MIG-")] or names[:usable]
+    if not gpus:
+        return [f"cpu-{i}" for i in range(count)]
+    turns = (divmod(i, len(gpus)) for i in range(count))
+    return [f"{gpus[place]}#{turn}" if turn else gpus[place] for turn, place in turns]
+
+
+def _usable_gpus() -> int:
+    """The number of GPUs on which torch can compute here, counted by a process that ends: no torch stays."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or "PLIANT_SIM_CARDS" in os.environ:
+        return 0  # as `init` chooses: simulated cards compute nothing
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:  # no driver: loading torch to learn that takes seconds
+        return 0
+    code = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 else 0  # torch is missing, or cannot be loaded
 
 
 def _master(given: Any) -> int:
@@ -158,12 +177,12 @@ def _master(given: Any) -> int:
     master_record(given.dir, master.address, given.job)
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A stop of the whole task reaches us, too: our agent ends us once its workers have left.
+        # A stop of the task also signals the master: its agent ends it once the workers have left.
         led = given.listen_fd is not None
         signal.signal(number, signal.SIG_IGN if led else lambda _signal, _frame: over.set())
     parent = os.getppid()
     while not over.wait(1):
-        if os.getppid() != parent:  # the agent is gone, so are its workers
+        if os.getppid() != parent:  # the agent has ended, and its workers with it
             break
     master.close()
     return 0
@@ -191,4 +210,4 @@ def _status(given: Any) -> int:
     return 0
 
 
-__all__ = ["Refused", "main", "run_job"]
+__all__ = ["Refused", "devices_for", "main", "run_job"]

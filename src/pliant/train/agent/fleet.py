@@ -1,4 +1,4 @@
-"""Worker processes of one machine, one per device, and the master's process beside them. No torch."""
+"""Runs the worker processes of one machine, one per device, and the master's process. No torch."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from pliant.train.errors import EX_TEMPFAIL, MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 from pliant.train.master.httpd import listen
 
-START_MS = 60_000  # a worker that has not registered by then is not waited for
+START_MS = 60_000  # a worker that has not registered by then counts as lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Exit:
     device: str
     code: int | None
     signal: int | None
-    left: bool  # it had been asked to leave
+    left: bool  # it was asked to leave, or ended with code 0 or EX_TEMPFAIL
 
 
 @dataclass(slots=True)
@@ -36,16 +36,16 @@ class _Process:
     worker: str
     device: str
     process: Any  # a Popen, or what `start` gave
-    deadline: float | None = None  # monotonic s: when it is to get the next, harder signal
+    deadline: float | None = None  # monotonic s: when it gets the next signal, SIGTERM and then SIGKILL
     asked: bool = False  # to leave
-    told: bool = False  # the master knows that
+    told: bool = False  # the master knows that it is to leave
     termed: bool = False
 
 
 class MasterProcess:
-    """`python -m pliant.train master` as a child. Its listening socket is ours: it survives the master's
-    death, and who calls meanwhile waits in the queue of the socket. Workers reach it as `known_as`, if that
-    is another name than the host on which it listens."""
+    """`python -m pliant.train master` as a child process. This process owns the listening socket, so it
+    survives the master's death; calls meanwhile wait in the socket's queue. Workers reach the master as
+    `known_as`, by default the host on which it listens."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class MasterProcess:
         )
 
     def poll(self) -> None:
-        """Start it again if it is gone. Raises TrainError if it cannot even begin."""
+        """Restart it if it has ended. Raises TrainError if it exits with an error within 5 s of its start."""
         code = self.process.poll()
         if code is None:
             return
@@ -91,7 +91,7 @@ class MasterProcess:
         self.process = self._start()
 
     def environment(self) -> dict[str, str]:
-        """What its workers need to find it."""
+        """The variables by which its workers find it."""
         return {
             "PLIANT_TRAIN_MASTER": self.address,
             "PLIANT_TRAIN_TOKEN_FILE": str(self.folder / "token"),
@@ -100,8 +100,8 @@ class MasterProcess:
         }
 
     def close(self) -> None:
-        """End it and free the port."""
-        self.process.kill()  # its ledger takes no harm
+        """Kill it and free the port."""
+        self.process.kill()  # the ledger survives a kill
         self.process.wait()
         self._listener.close()
         self.client.close()
@@ -117,7 +117,7 @@ def _token(folder: Path) -> str:
 
 
 class Fleet:
-    """Has exactly one worker process on each device that it is told to hold. Not for several threads."""
+    """Keeps exactly one worker process on each device that it is told to hold. Not thread-safe."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Fleet:
         start: Callable[..., Any] = subprocess.Popen,
         renew: bool = True,
     ) -> None:
-        """`renew`: have another worker for one that was killed by SIGKILL."""
+        """`renew`: replace a worker that was killed by SIGKILL."""
         self._renew = renew
         self._command = list(command)
         self._client = client
@@ -144,13 +144,13 @@ class Fleet:
         self._start = start
         self._processes: list[_Process] = []
         self._wanted: list[str] = []
-        self._given_up: set[str] = set()  # devices on which a worker was refused or its script ended
+        self._given_up: set[str] = set()  # devices on which no further worker is started
         self._number = 0
-        self._owed: list[Exit] = []  # that the master has not been told of
+        self._owed: list[Exit] = []  # exits not yet reported to the master
 
     def hold(self, devices: Sequence[str], *, left_ms: int | None = None) -> None:
-        """From now on have a worker on each of these and on no other; returns at once. Those that leave have
-        left_ms until SIGTERM (default: the grace), and the grace more until SIGKILL."""
+        """From now on keep a worker on each of these devices and no other; returns at once. Workers that
+        leave get SIGTERM after left_ms (default: the grace period) and SIGKILL one grace period later."""
         self._wanted = list(dict.fromkeys(devices))
         self._given_up &= set(self._wanted)
         left = self._grace_ms if left_ms is None else left_ms
@@ -161,8 +161,8 @@ class Fleet:
         self._fill()
 
     def poll(self) -> list[Exit]:
-        """Reap what has ended and tell the master, enforce deadlines, replace what was lost. Call it
-        often."""
+        """Reap ended workers, report them to the master, enforce deadlines, replace lost workers. Call it
+        often. Returns the exits."""
         exits = []
         for process in list(self._processes):
             code = process.process.poll()
@@ -187,15 +187,15 @@ class Fleet:
         return exits
 
     def devices(self) -> list[str]:
-        """Those on which a worker process lives."""
+        """The devices with a live worker process."""
         return [process.device for process in self._processes]
 
     def pids(self) -> dict[str, int]:
-        """Worker -> process id, of those that live."""
+        """Worker -> process id, of the live workers."""
         return {process.worker: process.process.pid for process in self._processes}
 
     def close(self) -> None:
-        """End all of them, at once."""
+        """Kill all workers and wait for them."""
         for process in self._processes:
             process.process.kill()
         for process in self._processes:
@@ -203,11 +203,9 @@ class Fleet:
         self._processes.clear()
 
     def _tell_who_leaves(self) -> None:
-        """Again until the master has heard it."""
+        """Tell the master which workers leave, again until it has answered."""
         untold = [p for p in self._processes if p.asked and not p.told]
-        now = time.monotonic()
-        left = min((max(0, round(((p.deadline or now) - now) * 1000)) for p in untold), default=0)
-        if untold and self._tell("leave", {"workers": [p.worker for p in untold], "left_ms": left}):
+        if untold and self._tell("leave", {"workers": [p.worker for p in untold]}):
             for process in untold:
                 process.told = True
 
@@ -227,8 +225,9 @@ class Fleet:
         self._number += len(missing)
         for name, device in zip(names, missing, strict=True):
             env = {**self._env, "PLIANT_TRAIN_WORKER": name, "PLIANT_TRAIN_DEVICE": device}
-            if device.startswith(("GPU-", "MIG-")) or device.isdigit():
-                env["CUDA_VISIBLE_DEVICES"] = device
+            gpu = device.partition("#")[0]  # "0#1" is another worker on GPU 0
+            if gpu.startswith(("GPU-", "MIG-")) or gpu.isdigit():
+                env["CUDA_VISIBLE_DEVICES"] = gpu
             out: int | IO[bytes] | None = None
             if self._logs:
                 (self._folder / "logs").mkdir(exist_ok=True)
@@ -256,7 +255,7 @@ class Fleet:
 
 
 def master_record(folder: Path, address: str, job: str) -> None:
-    """Write master.json: where the master of this folder answers."""
+    """Write master.json, the address of this folder's master."""
     aside = folder / f".master.json.{os.getpid()}"
     body = {"version": 1, "address": address, "pid": os.getpid(), "job": job}
     aside.write_text(json.dumps(body), "utf-8")
@@ -264,5 +263,5 @@ def master_record(folder: Path, address: str, job: str) -> None:
 
 
 def inherited(fd: int) -> socket.socket:
-    """The listening socket that an agent has handed down."""
+    """The listening socket that the agent passed to this process."""
     return socket.socket(fileno=fd)

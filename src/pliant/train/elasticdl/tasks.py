@@ -1,4 +1,4 @@
-"""The tasks of a job: one that leads and never trains, others that train; or all of it on one machine."""
+"""The tasks of a job: one leads and does not train, the others train; or a whole job on one machine."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from pliant.train.agent import service as agent
 from pliant.train.agent.fleet import Fleet, MasterProcess
 from pliant.train.agent.link import Link
 from pliant.train.agent.place import Place, begin
+from pliant.train.commands import devices_for
 from pliant.train.elasticdl import contract
 from pliant.train.elasticdl.flags import MODES, Flags
 from pliant.train.elasticdl.results import finish
@@ -25,17 +26,17 @@ from pliant.train.master.calls import MasterClient
 
 POLL_S = 0.2
 STATUS_S = 1.0
-LINGER_S = 10.0  # for workers to hear that the job is over
-TELL_S = 3.0  # for their agents to ask once more how it has ended
+LINGER_S = 10.0  # time for workers to learn that the job is over
+TELL_S = 3.0  # time for their agents to ask once more how it ended
 
 
 def worker_command(words: Sequence[str]) -> list[str]:
-    """What an agent runs on each device."""
+    """The command that an agent runs on each device."""
     return [sys.executable, "-m", "pliant.train.elasticdl", "run", *words]
 
 
 def lead(flags: Flags, _words: Sequence[str]) -> int:
-    """The task of the master: starts alone, goes on while workers come and go, ends with the job."""
+    """Run the leading task: it starts alone, stays while workers come and go, and ends with the job."""
     stop = _stop_event()
     records = _checked(flags)
     try:
@@ -65,13 +66,13 @@ def lead(flags: Flags, _words: Sequence[str]) -> int:
 
 
 def work(_flags: Flags, words: Sequence[str]) -> int:
-    """A task that trains, until the job is over or it is told to leave. A worker that the kernel kills is not
-    begun again in here: the scheduler knows whether memory was short."""
+    """Run a training task until the job is over or the task is told to leave. It does not restart a worker
+    that was killed by SIGKILL: the scheduler knows whether memory ran out."""
     return agent.main(["--mortal", "--", *worker_command(words)])
 
 
 def local(flags: Flags, words: Sequence[str]) -> int:
-    """A whole job on this machine."""
+    """Run a whole job on this machine."""
     records = _checked(flags)
     folder = Path(flags.folder or tempfile.mkdtemp(prefix="pliant-elasticdl-"))
     contract.keep(flags.model_file, folder)
@@ -82,7 +83,7 @@ def local(flags: Flags, words: Sequence[str]) -> int:
     fleet = Fleet(worker_command(words), master.client, folder, env=env)
     leader = Leader(flags, master.client, folder, records, checkpoints)
     try:
-        fleet.hold([f"cpu-{i}" for i in range(flags.workers)])
+        fleet.hold(devices_for(flags.workers))
         while True:
             master.poll()
             fleet.poll()
@@ -100,12 +101,12 @@ def local(flags: Flags, words: Sequence[str]) -> int:
 
 
 class Leader:
-    """Watches a job by what its master says, and makes its result."""
+    """Watches a job through its master's status, and makes its result."""
 
     def __init__(
         self, flags: Flags, client: MasterClient, folder: Path, records: int, checkpoints: Path | None
     ) -> None:
-        """`records` of the data, `folder` of the job."""
+        """`records`: their number in the data; `folder`: the job's."""
         self._flags, self._client, self._folder = flags, client, folder
         self._records, self._checkpoints = records, checkpoints
         self._said = ""
@@ -113,7 +114,7 @@ class Leader:
         self._looked = 0.0
 
     def look(self, tell: Callable[[dict[str, Any]], None]) -> int | None:
-        """How the job is, now and then; `tell` it on. The exit code once the job is over."""
+        """Pass the status to `tell` every STATUS_S. Returns the exit code once the job is over, else None."""
         if time.monotonic() - self._looked < STATUS_S:
             return None
         self._looked = time.monotonic()
@@ -126,7 +127,7 @@ class Leader:
         return None
 
     def ended(self) -> int:
-        """The exit code of a job whose workers are gone, or about to be."""
+        """The exit code of a job whose workers are gone or about to be. Raises TrainError if it failed."""
         self._ask()
         (self._folder / "status.json").write_text(json.dumps(self._status, indent=1), "utf-8")
         if self._status["state"] == "failed":
@@ -143,7 +144,7 @@ class Leader:
         return 0
 
     def park(self, patience_s: float) -> int:
-        """The whole job is told to stop: its workers leave after a checkpoint, to go on from later."""
+        """Stop the whole job: its workers leave after a checkpoint, from which it can continue. Returns 0."""
         until = time.monotonic() + patience_s
         self._call("stop", {"reason": "told to stop"})
         while time.monotonic() < until and self._present():
@@ -176,7 +177,7 @@ class Leader:
         try:
             return self._client.call(name, body, patience_s=0.5)
         except (MasterAway, Refused):
-            return {}  # it is started again: the next look finds it
+            return {}  # the master is being restarted: the next call finds it
 
     def _say(self) -> None:
         state, world = self._status["state"], self._status.get("world", 0)
@@ -192,7 +193,7 @@ class Leader:
 
 
 def _checked(flags: Flags) -> int:
-    """What can be known before a worker is there; how many records there are."""
+    """Check what can be checked before a worker starts. Returns the number of records. Raises TrainError."""
     contract.check(flags.model_file, flags.mode, flags.names)
     if flags.mode == "train" and flags.workers > flags.global_batch:
         raise TrainError(

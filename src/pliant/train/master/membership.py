@@ -1,8 +1,8 @@
-"""Who is in the job, and the generations of its communicator: a state machine without I/O, threads or clock.
+"""The members of a job and the generations of its communicator: a state machine without I/O, threads, clock.
 
 A generation is one fixed membership. It ends at a boundary, where all members meet after the same step, or
-dies with one of them. Then the remaining workers meet; the highest step that one of them has applied counts,
-who is behind copies it, and a step that none of them applied is redone.
+dies with one of its members. Then the remaining workers meet. The highest step that one of them has applied
+counts: workers that are behind copy its state, and a step that none of them applied is redone.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,15 +14,15 @@ PRESENT = ("joining", "member")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Patience, in ms."""
+    """Timeouts, in ms."""
 
-    silence: int = 10_000  # without a sign of life, a worker is lost
-    reconnect: int = 2_000  # its line is down while nobody misses it
-    broken: int = 50  # its line is down and its generation is dead
-    adopt: int = 3_000  # a restarted master waits for the members that it knew
-    join_window: int = 1_000  # a newcomer waits for others that are expected
-    stall: int = 1_800_000  # others wait at the meeting for a member that is alive and does not come
-    start: int = 20_000  # the first generation waits for everybody who was announced
+    silence: int = 10_000  # a worker without a sign of life is lost
+    reconnect: int = 2_000  # a worker whose line is down is lost, while its generation lives
+    broken: int = 50  # the same once its generation is dead
+    adopt: int = 3_000  # a restarted master waits for the members it knows from the ledger
+    join_window: int = 1_000  # a newcomer waits for others that were announced
+    stall: int = 1_800_000  # members at the meeting wait for one that is alive and does not come
+    start: int = 20_000  # a generation without old members waits for all announced workers
 
 
 @dataclass(slots=True)
@@ -38,10 +38,10 @@ class Worker:
     ready_at: int = 0
     seen: int = 0
     lines: int = 0  # open watch connections
-    down_since: int | None = None  # no line since; None also where none was ever seen
-    restored: bool = False  # known from the ledger, not heard of since this master began
+    down_since: int | None = None  # no line since then; None also if there never was one
+    restored: bool = False  # known from the ledger, not heard from since this master started
     leaving: bool = False
-    left_at: int = 0  # when its announced leave ends, 0 without one
+    register_by: int = 0  # expected: lost unless it has registered by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Generation:
 
     number: int
     members: tuple[str, ...]
-    step: int  # applied by who knows most
-    source: int  # rank of one who has it
+    step: int  # the highest that a member has applied
+    source: int  # rank of a member that has it
     sync: bool  # the source's state goes to all
     restore: bool  # no member has a state
 
     def body(self) -> dict[str, Any]:
-        """As it travels and as the ledger keeps it."""
+        """The generation as sent to workers and as written to the ledger."""
         return {
             "generation": self.number,
             "members": list(self.members),
@@ -69,25 +69,25 @@ class Generation:
 
 @dataclass(slots=True)
 class Membership:
-    """`now` is a monotonic time in ms everywhere. After any call `tick` settles what follows from it."""
+    """`now` is a monotonic time in ms everywhere. After any call, `tick` applies what follows from it."""
 
     times: Times = field(default_factory=Times)
     min_workers: int = 1
-    record: Callable[[Generation], None] = lambda _generation: None  # before anybody learns of it
+    record: Callable[[Generation], None] = lambda _generation: None  # called before any worker learns of it
     workers: dict[str, Worker] = field(default_factory=dict)
     generation: Generation | None = None
     number: int = 0  # of the newest generation
     dead: int = 0  # generations up to this one are over
     boundary: bool = False  # members are to meet after their step
-    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers that wait to be fetched
-    saver: str | None = None  # who writes the last state
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers not fetched yet
+    saver: str | None = None  # worker that writes the last state
     closing: str = ""  # "done" or "leave": why the saver saves
-    stopping: bool = False  # everybody leaves
+    stopping: bool = False  # all workers are to leave
 
     # -- what is heard ---------------------------------------------------------------------------------
 
     def register(self, name: str, host: str, pid: int, step: int, generation: int, now: int) -> None:
-        """A worker is there: new, or one that is found again by a new master or after having been dropped."""
+        """A worker registers: a new one, or one that a new master finds again or that was dropped before."""
         worker = self.workers.setdefault(name, Worker(name))
         worker.host, worker.pid, worker.seen, worker.restored = host, pid, now, False
         if self._is_member(name) and generation == self.number and worker.state == "member":
@@ -95,17 +95,17 @@ class Membership:
             return
         if worker.state in ("lost", "left", "expected"):
             worker.leaving = self.stopping or (worker.state == "expected" and worker.leaving)
-            worker.state, worker.ready, worker.left_at = "joining", "", 0
+            worker.state, worker.ready = "joining", ""
         worker.step = step
         self.verdicts.pop(name, None)
 
     def known(self, name: str) -> bool:
-        """Whether it may ask anything; if not it has to register again."""
+        """True if the worker may call; otherwise it has to register again."""
         worker = self.workers.get(name)
         return worker is not None and worker.state in (*PRESENT, "leaving", "left")
 
     def seen(self, name: str, now: int) -> None:
-        """A sign of life."""
+        """Note a sign of life of the worker."""
         self.workers[name].seen = now
         self.workers[name].restored = False
 
@@ -116,7 +116,7 @@ class Membership:
         worker.down_since = None if worker.lines > 0 else now
 
     def applied(self, name: str, step: int) -> None:
-        """It has applied this step."""
+        """The worker has applied this step."""
         self.workers[name].step = max(self.workers[name].step, step)
 
     def ready(self, name: str, why: str, step: int, generation: int, now: int, leaving: bool = False) -> None:
@@ -128,32 +128,30 @@ class Membership:
         if not worker.ready:
             worker.ready_at = now
         if self._is_member(name) and generation < self.number and worker.state == "member":
-            self.die()  # it never learned of the newest generation: the answer was lost on its way
+            self.die()  # it never learned of the newest generation: the answer was lost
         worker.ready = why
         if leaving:
-            self.leave([name], now, self.times.silence)
+            self.leave([name])
         if why in ("lost", "failed-build") and generation == self.number and self._is_member(name):
             self.die()
 
     def expect(self, names: Iterable[str], left: int, now: int) -> None:
-        """These are being started and will register within `left` ms."""
+        """These workers are being started and are to register within `left` ms."""
         for name in names:
             worker = self.workers.setdefault(name, Worker(name))
-            worker.seen, worker.left_at = now, now + left
+            worker.seen, worker.register_by = now, now + left
 
-    def leave(self, names: Iterable[str], now: int, left: int) -> None:
-        """These leave at the next boundary."""
+    def leave(self, names: Iterable[str]) -> None:
+        """These workers leave at the next boundary."""
         for name in names:
             worker = self.workers.get(name)
             if worker is None:
                 continue
-            if worker.state == "expected":
-                worker.leaving = True  # it goes as soon as it has come
-            elif worker.state in PRESENT and not worker.leaving:
-                worker.leaving, worker.left_at = True, now + left
+            if worker.state in ("expected", *PRESENT):  # an expected one leaves once it is ready
+                worker.leaving = True
 
     def gone(self, name: str) -> None:
-        """The process is no more."""
+        """The worker's process has ended, or counts as lost."""
         worker = self.workers.get(name)
         if worker is None or worker.state in ("lost", "left"):
             return
@@ -166,11 +164,11 @@ class Membership:
             self.saver = None
 
     def die(self) -> None:
-        """The generation of now is dead."""
+        """The current generation is dead."""
         self.dead = self.number
 
     def saved(self, name: str) -> None:
-        """The last state of the model is on disk."""
+        """The saver has written the last state of the model."""
         if self.saver == name:
             self._close(name)
 
@@ -187,8 +185,7 @@ class Membership:
     # -- what follows ----------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Find who is lost, ask for a boundary where one is due, and form the next generation if all are
-        there."""
+        """Find lost workers, ask for a boundary if one is due, form the next generation if all are ready."""
         for worker in list(self.workers.values()):
             if self._lost(worker, now):
                 self.gone(worker.name)
@@ -196,7 +193,7 @@ class Membership:
         self._form(now)
 
     def verdict(self, name: str) -> dict[str, Any] | None:
-        """What a ready worker is to do now, once; None: wait."""
+        """Return once what a ready worker is to do; None: wait."""
         return self.verdicts.pop(name, None)
 
     def present(self) -> list[Worker]:
@@ -205,7 +202,7 @@ class Membership:
 
     def _lost(self, worker: Worker, now: int) -> bool:
         if worker.state == "expected":
-            return now > worker.left_at
+            return now > worker.register_by
         if worker.state not in (*PRESENT, "leaving"):
             return False
         patience = self.times.adopt if worker.restored else self.times.silence
@@ -224,7 +221,7 @@ class Membership:
         return [self.workers[name] for name in names if self.workers[name].state == "member"]
 
     def _awaited(self) -> bool:
-        """Somebody was announced, or is there without being ready yet."""
+        """True if a worker was announced or has joined, and is not ready yet."""
         return any(
             not worker.leaving
             and (worker.state == "expected" or (worker.state == "joining" and not worker.ready))
@@ -266,7 +263,7 @@ class Membership:
             self._ask_to_save(members, "leave")
             return
         best = max(members, key=lambda w: (w.step, not w.leaving), default=None)
-        if best is not None and best.leaving:  # nobody else knows what it knows: it stays for one more step
+        if best is not None and best.leaving:  # only it has the newest state: it stays for one more step
             staying = [worker for worker in members if worker is best or not worker.leaving]
         for worker in members:
             if worker not in staying:
@@ -301,11 +298,11 @@ class Membership:
         worker.state, worker.ready = "leaving", ""
 
     def _next(self, members: list[Worker], newcomers: list[Worker]) -> None:
-        """Survivors keep their order and come first. Members know the truth; a newcomer's state counts only
-        if there is no member, and then the newest one does."""
+        """Form the next generation. Members keep their order and come first. Their newest state counts; only
+        if there is no member does the newest state of a newcomer."""
         chosen = members + newcomers
         best = max(members or newcomers, key=lambda worker: worker.step)
-        nobody = not members or best.step < 0  # who was lost before it had sent its state has left none
+        nobody = not members or best.step < 0  # the only holder may be lost before it has sent its state
         self.number += 1
         self.generation = Generation(
             self.number,

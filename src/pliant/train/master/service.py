@@ -1,4 +1,4 @@
-"""The master of a job: membership, ledger and shard queues behind HTTP. No torch, nothing per step."""
+"""The master of a job: serves membership, ledger and shard queues over HTTP. No torch, no call per step."""
 
 import secrets
 import threading
@@ -15,8 +15,8 @@ from pliant.train.master.ledger import Ledger
 from pliant.train.master.membership import Generation, Membership, Times, Worker
 from pliant.train.master.queues import Queues
 
-MAX_FAILURES = 3  # of the user's script, before the job is given up
-MAX_WARNINGS = 20  # the newest, in the status
+MAX_FAILURES = 3  # failures of the user's script after which the job fails
+MAX_WARNINGS = 20  # the newest warnings, shown in the status
 
 
 def monotonic_ms() -> int:
@@ -55,7 +55,7 @@ class Master:
         self._view: tuple[Any, ...] = ()
         self._seq = 0
         self._kv: dict[int, dict[str, str]] = {}
-        self._boot = secrets.token_hex(8)  # another one for each start: what is not in the ledger is gone
+        self._boot = secrets.token_hex(8)  # new at each start: what is not in the ledger is then lost
         self._replay()
         routes: dict[str, Route] = {
             "register": self._register,
@@ -86,7 +86,7 @@ class Master:
             thread.start()
 
     def close(self) -> None:
-        """Hang up and close the ledger."""
+        """Close all connections, stop the threads and close the ledger."""
         self._over.set()
         self.server.close()
         for thread in self._threads:
@@ -101,7 +101,7 @@ class Master:
                 self._advance()
 
     def _advance(self) -> None:
-        """What follows from what was heard; wakes those who wait."""
+        """Advance the state machines; wake the waiting calls if anything changed."""
         now = self._clock()
         self.members.tick(now)
         self.queues.tick(now, {w.name for w in self.members.workers.values() if w.state in ("lost", "left")})
@@ -137,7 +137,7 @@ class Master:
             worker.step = max(worker.step, self.progress.step)
 
     def _adopt(self, body: dict[str, Any], now: int) -> None:
-        """A generation that an earlier master formed: its members are waited for."""
+        """Take over a generation that an earlier master formed, and wait for its members."""
         m = self.members
         m.number = body["generation"]
         m.generation = Generation(
@@ -185,7 +185,7 @@ class Master:
         room_for(name, others, self.settings.get("global_batch"))
 
     def _rebuild(self, history: list[dict[str, Any]], generation: int, step: int) -> None:
-        """The ledger knows less than this survivor: take over what it remembers."""
+        """Complete a ledger that knows less than this worker from the worker's history."""
         known = self.members.number
         for body in history:
             if body["generation"] > known:
@@ -256,7 +256,7 @@ class Master:
             return {"values": {key: kv[key] for key in wanted}} if all(key in kv for key in wanted) else None
 
     def _hear(self, number: int, told: dict[str, str]) -> None:
-        """What a rank tells the others of its generation."""
+        """Keep what a rank tells the others of its generation, and wake them."""
         kv = self._kv.setdefault(number, {}) if number == self.members.number else {}
         if any(kv.get(key) != value for key, value in told.items()):
             kv.update(told)
@@ -367,7 +367,7 @@ class Master:
 
     def _leave(self, call: Call) -> Answer:
         with self._lock:
-            self.members.leave(call.get("workers", list), self._clock(), call.get("left_ms", int, 30_000))
+            self.members.leave(call.get("workers", list))
             self._advance()
             return {}
 
@@ -383,7 +383,7 @@ class Master:
     def _stop_all(self, call: Call) -> Answer:
         with self._lock:
             self.members.stopping = True
-            self.members.leave(list(self.members.workers), self._clock(), 30_000)
+            self.members.leave(list(self.members.workers))
             self._advance()
             return {}
 

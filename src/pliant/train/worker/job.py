@@ -1,4 +1,4 @@
-"""What a script sees of its job: prepare, data, epochs, step."""
+"""The job as the training script uses it: prepare, data, epochs, step."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -52,39 +52,40 @@ class Job:
 
     @property
     def rank(self) -> int:
-        """Place in the world of now; it may change at any step."""
+        """This worker's rank now; it may change after any step."""
         return self._runtime.rank
 
     @property
     def size(self) -> int:
-        """Workers in the world of now."""
+        """The number of workers now."""
         return self._runtime.size
 
     @property
     def generation(self) -> int:
-        """Number of the membership of now."""
+        """The number of the current generation, one fixed membership."""
         return self._runtime.number
 
     @property
     def interrupted(self) -> bool:
-        """True once the communicator of now has failed: this step is redone, whatever error it raises."""
+        """True once this generation's communicator has failed: a RuntimeError of this step is then dropped,
+        and the step is redone."""
         return self._runtime.group.failed()
 
     @property
     def applied(self) -> int:
-        """Global steps that are in the weights."""
+        """The number of global steps applied to the weights."""
         return self._loop.applied
 
     @property
     def is_main(self) -> bool:
-        """Whether this worker has rank 0 now. It may be another one after any step: what it does beside the
-        training must do no harm when it is done again."""
+        """True if this worker has rank 0 now. The role may move to another worker after any step, so side
+        effects must be repeatable. Raises BadSettings before job.epochs()."""
         if not self._runtime.placed:
             raise BadSettings("job.is_main is known inside job.epochs() only: workers have no rank before it")
         return self.rank == 0
 
     def on_main(self, function: Callable[P, R]) -> Callable[P, R | None]:
-        """A decorator: only the worker that is_main calls the function; the others get None."""
+        """A decorator: only the worker that is_main calls the function; on the others it returns None."""
 
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -100,13 +101,13 @@ class Job:
         return called
 
     def print(self, *values: Any, **options: Any) -> None:
-        """`print` on the worker that is_main; on all of them before job.epochs(), where no one is."""
+        """`print` on the worker that is_main; on all workers before job.epochs(), when they have no ranks."""
         if self.rank == 0:
             print(*values, **{"flush": True, **options})
 
     @property
     def loss(self) -> float | None:
-        """Of the last step: the mean over all of its records, on all workers."""
+        """The mean loss of the last step over the records of its global batch; the same on all workers."""
         return self._loop.script.loss
 
     @property
@@ -116,13 +117,13 @@ class Job:
 
     @property
     def grad_norm(self) -> float | None:
-        """Of the last update's gradients before they were clipped; None without max_grad_norm or fp16."""
+        """The norm of the last update's gradients before clipping; None without max_grad_norm or fp16."""
         norm = self._loop.parts().grad_norm
         return None if norm is None else float(norm)
 
     @property
     def skipped_updates(self) -> int:
-        """Updates that were left out because their gradients had overflowed in fp16."""
+        """The number of updates skipped because their gradients overflowed in fp16."""
         return self._loop.parts().precision.skipped
 
     def prepare(
@@ -137,9 +138,9 @@ class Job:
         precision: str | None = None,
         **ddp: Any,
     ) -> tuple[Any, Any, Any]:
-        """(model, optimizer, scheduler) to train with. `extras`: other things with state_dict(), by name.
-        max_grad_norm: gradients are clipped once per update, over the whole global batch. precision: "bf16"
-        or "fp16" for what runs in `autocast()`. Further arguments go to DistributedDataParallel."""
+        """Returns (model, optimizer, scheduler) to train with. extras: other objects with state_dict(), by
+        name. max_grad_norm: clips the gradients once per update, over the whole global batch. precision:
+        "bf16" or "fp16" inside `autocast()`. Further arguments go to DistributedDataParallel."""
         if scheduler_per not in ("step", "epoch"):
             raise BadSettings(f"scheduler_per is 'step' or 'epoch', not {scheduler_per!r}")
         if max_grad_norm is not None and not max_grad_norm > 0:
@@ -159,17 +160,17 @@ class Job:
         return wrapped, optimizer, scheduler
 
     def unwrap(self, model: Any) -> torch.nn.Module:
-        """The script's own module inside of what `prepare` gave."""
+        """The script's own module inside the model that `prepare` returned."""
         return model.module if isinstance(model, ElasticModel) else model
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """What forward passes run in, with the precision of `prepare`."""
+        """The context for forward passes, with the precision given to `prepare`."""
         return self._loop.parts().precision.autocast()
 
     def state(self, **values: Any) -> Any:
-        """The script's own plain values, with what they begin with: `s = job.state(best=0.0)`, then `s.best`.
-        They go to newcomers and into checkpoints, and are undone with a step that is undone. They must be the
-        same on all workers: compute them from job.loss or job.evaluations."""
+        """The script's own plain values and their initial values: `s = job.state(best=0.0)`, then `s.best`.
+        New workers and checkpoints get them; a discarded step restores them. They must be equal on all
+        workers: compute them from job.loss or job.evaluations."""
         if self._runtime.placed and self._runtime.number:
             raise BadSettings("Call job.state() before job.epochs()")
         view, script = Values(self._loop.script), self._loop.script
@@ -197,13 +198,13 @@ class Job:
         prefetch: int = 2,
         pin_memory: bool | None = None,
     ) -> "Job":
-        """What to iterate over in each epoch: micro-batches of this rank. `global_batch` records make one
-        update at every number of workers; one worker takes at most `max_micro_batch` of them at a time.
+        """Returns what to iterate over in each epoch; it yields this rank's micro-batches. One update
+        takes `global_batch` records at any number of workers, a micro-batch at most `max_micro_batch`.
 
-        order(epoch): indices of the epoch's records, instead of a shuffle by `seed`; what a sampler would
-        give. drop_last: leave out the short batch at the end of an epoch. collate: makes a batch of a list of
-        records. workers: processes that read ahead, `prefetch` micro-batches each. pin_memory: default on a
-        GPU."""
+        order(epoch): the indices of the epoch's records, as a sampler would give them, instead of a shuffle
+        by `seed`. drop_last: leave out the short batch at the end of an epoch. collate: makes a batch from a
+        list of records. workers: the number of processes that read ahead, `prefetch` micro-batches each.
+        pin_memory: by default True on a GPU."""
         rows = dataset if isinstance(dataset, Rows) else Rows(dataset, collate)
         cap = global_batch if max_micro_batch is None else max_micro_batch
         if global_batch < 1 or cap < 1:
@@ -244,8 +245,8 @@ class Job:
         return self
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are left, from where the job stands. A newcomer begins in the middle of one; at the
-        very end of one it runs what the script does after its loop over the data, as the others do."""
+        """Yields the remaining epochs. A new worker begins in the middle of one; at the very end of one it
+        still runs the script's code after the loop over the data, as the other workers do."""
         loop, script = self._loop, self._loop.script
         if loop.trained is None or loop.reader is None:
             raise BadSettings("Call prepare() and data() before epochs()")
@@ -273,7 +274,7 @@ class Job:
         loop.reader.close()
 
     def __len__(self) -> int:
-        """Updates of one epoch."""
+        """The number of updates per epoch."""
         return int(self.settings["steps_per_epoch"])
 
     def stop(self) -> None:
@@ -300,7 +301,7 @@ class Job:
             )
 
     def step(self, batch: Batch) -> Step:
-        """The block in which a micro-batch is computed; the optimizers step at the end of the last one's."""
+        """The context that computes one micro-batch; the last one of a global batch steps the optimizers."""
         if self._loop.running is None:
             raise BadSettings("step() takes a batch that the loop over the data has just given")
         return Step(self._loop, self._loop.running, batch)
@@ -315,19 +316,19 @@ class Job:
         metric: Metric | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
-        """After every so many steps (default: each epoch) all workers together run function(model, batch) ->
-        sums over its records, by name, on the weights of that very step. Means over all records are in
-        `evaluations`. What the function gives as `job.gather(x)` goes to metric({name: x of all records})."""
+        """Every `every` steps (default: after each epoch) all workers together run function(model, batch) on
+        the weights of that step. It returns sums over the batch's records, by name; `evaluations` has the
+        means over all records. Its values of `job.gather(x)` go to metric({name: x of all records})."""
         if (every is not None and every < 1) or batch < 1:
             raise BadSettings(
-                f"evaluate: every and batch must be at least 1; got every={every}, batch={batch}"
+                f"evaluation: every and batch must be at least 1; got every={every}, batch={batch}"
             )
         rows = dataset if isinstance(dataset, Rows) else Rows(dataset, collate)
         self._loop.evaluation = Evaluation(rows, function, every, batch, metric)
 
     def gather(self, rows: torch.Tensor) -> Gathered:
-        """In the function of an evaluation: a value of each record, of which the metric gets those of all
-        workers, in the order of the dataset and each once."""
+        """Only inside the function of an evaluation: `rows` has one row per record. The metric gets the rows
+        of all workers in the order of the dataset, each once."""
         self._runtime.group.allowed()
         evaluation = self._loop.evaluation
         if evaluation is None or not evaluation.running:
@@ -335,23 +336,22 @@ class Job:
         return Gathered(rows)
 
     def report(self, **values: float | str) -> None:
-        """Values for the people who watch the job."""
+        """Adds these values to the report in the job's status."""
         self._loop.report |= values
 
     def work(
         self, name: str, records: int, function: Callable[[range], None], *, size: int, **options: Any
     ) -> int:
-        """Have function(range) called for every record of [0, records), in shards of `size`, by whichever
-        worker is free; returns how many were skipped. Options: stride, epochs, seed, shuffle,
-        max_skipped_records."""
+        """Free workers call function(range) until all records of [0, records) are done, in shards of `size`.
+        Returns the number of skipped records. Options: stride, epochs, seed, shuffle, max_skipped_records."""
         return work(self._client, self._runtime.worker, name, records, function, size=size, **options)
 
     def digest(self) -> str:
-        """Of all bits of the weights: equal on all ranks after each step."""
+        """A hash of all bits of the weights and buffers; equal on all ranks after each step."""
         return digest(self._loop.parts().model.module)
 
     def close(self) -> None:
-        """Leave the job now, as if the process had died."""
+        """Wait for the checkpoint being written, then leave without notice, as if the process had died."""
         if self._loop.reader is not None:
             self._loop.reader.close()
         self._loop.keeper.wait()
