@@ -1,8 +1,8 @@
-"""Composition root: builds the server out of its parts, runs it, takes it down. See options.py."""
+"""Composition root: builds the server from its parts, runs it and shuts it down. See options.py."""
 
 import gc
 
-gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
+gc.disable()  # imports create many objects and no garbage: collecting would take a tenth of the start
 import pliant.api.pydantic_defaults  # before FastAPI
 
 # isort: split
@@ -65,32 +65,26 @@ from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
+from pliant.store.ended import EndedSessions
 from pliant.store.folder import FolderInUse, StateFolder
-from pliant.store.recovery import (
-    Unknown,
-    compare,
-    newest,
-    reconcile,
-    restore_backup,
-    seal_old,
-)
+from pliant.store.recovery import Unknown, compare, newest, reconcile, restore_backup, seal_old
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
-gc.freeze()  # what imports made stays, and is never looked through
+gc.freeze()  # objects made by the imports stay; the collector never scans them
 gc.enable()
 
 log = logging.getLogger("pliant")
 
 OK, FAILED, USAGE, CONFLICT, TAKEN_OVER, PORT_TAKEN = 0, 1, 2, 5, 9, 10
-"""Exit codes; the first four mean the same in the CLI. TAKEN_OVER: it found another server leading."""
+"""Exit codes; the first four mean the same in the CLI. TAKEN_OVER: another server has taken the lead."""
 
 STEPPED_BACK = "PLIANT_STEPPED_BACK"
-"""Environment variable: this process led, and goes on as a server that stands by."""
+"""Environment variable: set if this process was the leader and has become a standby server."""
 
 TURN = 0.001
-"""Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
-event loop wait several times per answer while a cycle decides."""
+"""Switch interval of the interpreter in seconds. With Python's default, 0.005, the event loop would wait
+several times per answer while a cycle decides."""
 
 
 class Server:
@@ -105,11 +99,11 @@ class Server:
         self._stop_tasks = False
 
     def run(self) -> int:
-        """Until told to stop; the exit code."""
+        """Runs until it is told to stop; returns the exit code."""
         sys.setswitchinterval(TURN)
         self.folder.prepare()
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt costs a descriptor
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt needs a descriptor
         if self.options.standby:
             return self._stand_by()
         if box := self.options.box:
@@ -129,7 +123,7 @@ class Server:
             self.folder.drop_record(os.getpid())
 
     def _stand_by(self) -> int:
-        """Until it leads, and then until told to stop; the exit code."""
+        """Stands by until it leads, then serves until it is told to stop; returns the exit code."""
         if self.options.replica:
             self.certificates.choose(self.options.tls, self.options.given)
             address = self.folder.adopt(self.options.database)
@@ -160,7 +154,7 @@ class Server:
             self.folder.drop_record(os.getpid())
 
     def _end_writer(self, store: Store, replaced: int) -> None:
-        """A server that hangs inside a transaction keeps everybody out: when it is replaced, it is ended."""
+        """Kills the server that is replaced if it hangs inside a transaction and so blocks all others."""
         if not replaced:
             return
         try:
@@ -170,7 +164,7 @@ class Server:
             os.kill(replaced, signal.SIGKILL)
 
     def _serve(self, sockets: Sequence[socket.socket], store: Database, won: Won | None = None) -> int:
-        """Lead until told to stop. The first of the sockets is that of the URL."""
+        """Leads until it is told to stop. The URL names the first of the sockets."""
         options = self.options
         box, layout = options.box, Layout(options.state)
         pages = f"http://127.0.0.1:{sockets[1].getsockname()[1]}" if box and len(sockets) > 1 else ""
@@ -182,7 +176,7 @@ class Server:
         above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
         look = partial(strangers, layout, launcher)
         end = partial(end_strangers, layout, launcher)
-        # From now on: two servers that open slowly on a busy machine would replace each other for ever.
+        # From now on: else two servers that open slowly on a busy machine would replace each other for ever.
         renewal = self._renewal(store, won.epoch) if won is not None else None
         saved = reconcile(store, look, end, options.unknown, above=above, now=self.began)
         saved = take_in_pods(store, saved, options, self.began)
@@ -230,7 +224,7 @@ class Server:
             log.warning(found.notice)
         app = create_app(
             service,
-            token=token or partial(secrets.token_urlsafe, 32),  # on a box nothing opens it
+            token=token or partial(secrets.token_urlsafe, 32),  # a box accepts no token
             renew=None if token is None else token.renew,
             secret=secret,
             server=self._info(found),
@@ -246,7 +240,13 @@ class Server:
             provider=provider_of(openid, rooted=box is not None, demanded=options.openid is not None),
             halt=halts,
             beside=lambda below: Console(
-                below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen, home=pages
+                below,
+                app,
+                secret=secret,
+                peer=PEER,
+                ended=EndedSessions(self.folder),
+                news=app.state.context.pulse.listen,
+                home=pages,
             ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal else Alone(app, PEER) if box else app
@@ -264,7 +264,7 @@ class Server:
         end_resources = kube_service(backend.kubeconfig, cluster.uuid, service, engine)
         gc.collect()
         ready()
-        gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
+        gc.freeze()  # a collection over the objects that exist now would stop everything for 50 ms
         self._front.run(sockets=[*sockets])
         end_resources()
         if self._stop_tasks:
@@ -287,7 +287,7 @@ class Server:
         return not isinstance(self.folder.address, Path)
 
     def _tell(self, attempt: AttemptId, text: str) -> None:
-        """Into a workload's history: what the node noticed about one of its tasks."""
+        """Adds a warning of the node about an attempt to the workload's history."""
         message = f"{attempt.task}: {text}."
 
         def run(draft: Draft) -> None:
@@ -336,20 +336,20 @@ class Server:
         return project.name if project is not None else identity
 
     def _shutdown(self, stop_tasks: bool) -> None:
-        """Asked for by a client: answer first, then end. A server that stands by ends before."""
+        """Called for a client's request. Ends the standby server at once, and this one after its answer."""
         if pid := int(self.folder.standby().get("pid", 0)):
             os.kill(pid, signal.SIGTERM)
         self._stop_tasks = stop_tasks
         self._front.should_exit = True
 
     def _drain(self) -> None:
-        """Stop every task and wait until nothing of them lives."""
+        """Stops all tasks and waits until no attempt is live."""
         self.loop.stop_all()
         while self.loop.state.attempts and self.loop.failure is None:
             time.sleep(0.02)
 
     def _fatal(self, error: BaseException) -> None:
-        """The loop cannot go on, so neither can the server: leave at once and let the jobs run."""
+        """The loop failed: steps back if another leads the shared store, else exits. Jobs keep running."""
         if self._shared and isinstance(error, StaleEpoch):
             log.error("%s: this server steps back", error)
             self._step_back()
@@ -358,7 +358,7 @@ class Server:
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
 
     def _step_back(self) -> NoReturn:
-        """Become a server that stands by, as the same process: all that it held and knew goes."""
+        """Replaces this process, in place, by a standby server; all that it holds in memory is lost."""
         environment = {key: value for key, value in os.environ.items() if key != "PLIANT_HALT"}
         words = [sys.executable, "-m", "pliant.app"]
         if self.options.replica:

@@ -1,10 +1,14 @@
-"""Who comes in: what a browser is given, and what another site's page cannot do. Without a browser."""
+"""Access to the console: what a browser is given, what another site's page cannot do. Without a browser."""
 
 import asyncio
+import errno
 import http.client
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -12,6 +16,9 @@ import pytest
 
 from examples.walkthrough import Stage
 from pliant.console.calls import Calls, Reader, Refusal
+from pliant.console.session import Sessions
+from pliant.store.ended import EndedSessions
+from pliant.store.folder import StateFolder
 from tests.console.conftest import typed, url_of, written
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
@@ -193,10 +200,48 @@ def test_a_password_that_somebody_gave_is_changed_at_the_door(stage: Stage) -> N
     assert log_in(stage, "correct horse", name="anna").status == 303
 
 
-def test_who_has_logged_out_is_out(stage: Stage) -> None:
-    told = log_in(stage)
-    assert ask(stage, "POST", "/console/logout", {**cookie(told), "Origin": url_of(stage)}).status == 303
-    assert ask(stage, "GET", "/console/workloads", cookie(told)).status == 303
+def test_who_has_logged_out_is_out_also_of_the_next_server(stage: Stage) -> None:
+    path = typed(stage, "pliant console --print-url").strip().removeprefix(url_of(stage))
+    by_socket, by_token, other = ask(stage, "GET", path), log_in(stage), log_in(stage)
+
+    def in_or_out() -> list[int]:
+        told = (by_socket, by_token, other)
+        return [ask(stage, "GET", "/console/workloads", cookie(each)).status for each in told]
+
+    assert in_or_out() == [200, 200, 200]
+    for told in (by_socket, by_token):
+        assert ask(stage, "POST", "/console/logout", {**cookie(told), "Origin": url_of(stage)}).status == 303
+    assert in_or_out() == [303, 303, 200]
+    typed(stage, "pliant down --yes")
+    typed(stage, "pliant up")
+    assert in_or_out() == [303, 303, 200]
+
+
+def test_ended_sessions_are_forgotten_when_no_cookie_of_theirs_is_valid(tmp_path: Path) -> None:
+    ended = EndedSessions(StateFolder(tmp_path))
+    ended.add("old", 100)
+    os.utime(tmp_path / "ended" / "old", (time.time() - 101, time.time() - 101))
+    ended.add("new", 100)
+    assert "old" in ended, "it is looked for once an hour"
+    ended = EndedSessions(StateFolder(tmp_path))
+    ended.add("newer", 100)
+    assert sorted(path.name for path in (tmp_path / "ended").iterdir()) == ["new", "newer"]
+    assert "new" in ended and "newer" in ended and "old" not in ended
+
+
+def test_a_logout_that_cannot_be_recorded_is_none() -> None:
+    class Full:
+        def __contains__(self, identity: str) -> bool:
+            return False
+
+        def add(self, identity: str, life: float) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    sessions = Sessions(broken, b"secret", "peer", Full())
+    made = sessions.begin("anna", uid=1000)
+    with pytest.raises(OSError, match="No space left"):
+        asyncio.run(sessions.end(made))
+    assert sessions.opened(sessions.sealed(made)) is made
 
 
 def test_the_client_is_told_when_there_is_no_console(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Every page, as somebody sees and uses it: nothing serious for axe, by keyboard alone, live, five tasks."""
+"""Every page as a user sees it: no serious finding of axe, keyboard alone, live updates, five tasks."""
 
 import json
 import re
@@ -46,11 +46,11 @@ def go(page: Page, label: str) -> None:
 
 
 SHADED = frozenset({"color-contrast"})
-"""Rules left out: behind a dialog what lets clicks through is no background for axe."""
+"""Rules to leave out: behind a dialog, axe takes no background from elements that let clicks through."""
 
 
 COLOURS = ("color-contrast", "link-in-text-block")
-"""The rules of axe whose answer depends on the colours."""
+"""The rules of axe whose result depends on colours."""
 
 
 Scheme = Literal["light", "dark"]
@@ -59,11 +59,11 @@ schemes = pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks
 
 
 SETTLED = "!document.getAnimations().some(it => it instanceof CSSTransition)"
-"""No colour is on its way to another."""
+"""True once no CSS transition, such as one of colours, is running."""
 
 
 class Look:
-    """What axe finds, by the name of what it looked at: by light every rule, in the dark those of colours."""
+    """Collects what axe finds, by name of the view: all rules in light, only those about colours in dark."""
 
     def __init__(self, page: Page, scheme: Scheme) -> None:
         self._page, self._scheme = page, scheme
@@ -85,7 +85,7 @@ class Look:
 
 @schemes
 def test_nothing_serious_is_wrong_on_any_page(page: Page, scheme: Scheme) -> None:
-    """With 50 workloads, each step of both wizards, and an error of a field and of the server."""
+    """With 50 workloads, each step of both wizards, and errors of a field and of the server."""
     look = Look(page, scheme)
     for path in (*PAGES, "settings"):
         page.goto(f"/console/{path}")
@@ -169,7 +169,7 @@ DIALOGS = (
     ("settings", ("+ New access key", "Create access key"), "Enter the name."),
     ("workloads", ("Actions for night", "Delete"), "Delete night?"),
 )
-"""Page -> what is pressed one after the other -> what the dialog says then."""
+"""(page, the buttons to press in order, the text that the dialog then shows)."""
 
 
 def test_a_workload_is_started_found_and_stopped_by_keyboard_alone(page: Page, stage: Stage) -> None:
@@ -329,7 +329,7 @@ def test_first_steps_columns_and_settings_by_keyboard_alone(page: Page, stage: S
     keyboard.press("Escape")
     page.goto("/console/welcome")
     pressed(page, "Continue")
-    for step in (2, 3):  # each has a button of that name
+    for step in (2, 3):  # each step has a button of that name
         expect(page.get_by_text(f"Step {step} of 4")).to_be_visible()
         pressed(page, "Skip")
     expect(page.get_by_text("Step 4 of 4")).to_be_visible()
@@ -361,14 +361,14 @@ def entered(page: Page) -> None:
 
 
 def followed(page: Page, label: str) -> None:
-    """A link of the navigation, reached by Tab."""
+    """Follows a link of the navigation, reached by Tab."""
     tabbed(page, label)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=label, exact=True, level=1)).to_be_visible()
 
 
 def pressed(page: Page, label: str, *, back: bool = False) -> None:
-    """A button, reached by Tab, or with `back` by Shift+Tab."""
+    """Presses a button, reached by Tab, or with `back` by Shift+Tab."""
     expect(page.get_by_role("button", name=label, exact=True).first).to_be_visible()
     tabbed(page, label, back=back)
     page.keyboard.press("Enter")
@@ -382,11 +382,11 @@ NAMED = """() => {
   const lines = (it.innerText || '').split('\\n').map(one => one.trim())
   return label || lines.filter(one => one && !icons.includes(one)).join('\\n')
 }"""
-"""Of what has the focus, without the names of icons."""
+"""The name of the focused element, without names of icons."""
 
 
 def tabbed(page: Page, name: str, role: str = "", *, back: bool = False) -> None:
-    """Tab is pressed until that has the focus."""
+    """Presses Tab until the element of that name has the focus."""
     reached = []
     for _ in range(200):
         reached.append(page.evaluate(NAMED))
@@ -397,7 +397,7 @@ def tabbed(page: Page, name: str, role: str = "", *, back: bool = False) -> None
 
 
 def test_what_the_command_line_does_is_seen_at_once(page: Page, stage: Stage) -> None:
-    """From the moment at which the command has returned; the best of three, for the machine may be busy."""
+    """Timed from the command's return; takes the best of three, as the machine may be busy."""
     shown = []
     for number in range(3):
         typed(stage, f"pliant submit seen-{number} -g 0.1 {SLEEP}")
@@ -409,12 +409,12 @@ def test_what_the_command_line_does_is_seen_at_once(page: Page, stage: Stage) ->
 
 
 def test_a_page_of_what_waits_asks_for_no_log_of_it(page: Page, stage: Stage) -> None:
-    """It would be refused, and each refusal is recorded in the audit log."""
+    """The request would be refused, and the audit log records each refusal."""
     typed(stage, f"pliant submit waits -p team-b -g 4 {SLEEP}")
     began = len(refused(stage))
     page.get_by_role("link", name="waits", exact=True).click()
     expect(page.get_by_role("region", name="Why")).to_contain_text("Needs 4 GPUs")
-    for number in range(3):  # the page has looked again after each
+    for number in range(3):  # each change makes the page refresh
         typed(stage, f"pliant project update team-b --description {number}")
     page.reload()
     expect(page.get_by_role("log")).to_contain_text("Nothing was printed yet.")
@@ -424,7 +424,7 @@ def test_a_page_of_what_waits_asks_for_no_log_of_it(page: Page, stage: Stage) ->
 
 
 def refused(stage: Stage) -> list[str]:
-    """Paths of the requests that the audit log has as refused."""
+    """Paths of refused requests for logs, from the audit log."""
     entries = json.loads(typed(stage, "pliant audit log -o json"))["audit_logs"]
     return [it["url"] for it in entries if it["result"] != "Succeeded" and "/logs" in it["url"]]
 
@@ -462,6 +462,10 @@ def test_a_terminal_into_a_task(page: Page) -> None:
     expect(shell.get_by_role("button", name="End the terminal")).to_be_focused()
     page.keyboard.press("Enter")
     expect(shell).to_contain_text("The terminal was ended.")
+    shell.get_by_role("button", name="Open a terminal").click()
+    expect(shell.get_by_role("textbox")).to_be_focused()
+    page.keyboard.type("echo $((6 * 8))$(hostname | wc -l)\n")  # all keys arrive, the first one as well
+    expect(shell).to_contain_text("481")
 
 
 def test_quotas_of_two_projects_by_one_save_that_names_who_came_first(page: Page, stage: Stage) -> None:
@@ -553,7 +557,7 @@ def test_what_was_changed_by_whom_and_its_export(page: Page, tmp_path: Path) -> 
 
 
 def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
-    """By somebody who reads only the pages: what is clicked is counted in the browser."""
+    """Uses only what the pages show; the browser counts the clicks."""
     page.add_init_script(
         "addEventListener('click', it => it.isTrusted && sessionStorage.setItem('clicks', "
         "1 + Number(sessionStorage.getItem('clicks'))), true)"
@@ -571,7 +575,7 @@ def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
     counted = {}
     # Your job waits: find out why and get it running.
     typed(stage, f"pliant delete -p team-b {' '.join(typed(stage, 'pliant list -p team-b -o name').split())}")
-    while typed(stage, "pliant list -p team-b -o name"):  # a row that goes away moves the others
+    while typed(stage, "pliant list -p team-b -o name"):  # a row that disappears moves the others
         continue
     typed(stage, "pliant project create team-c --quota 0")
     typed(stage, f"pliant submit mine -p team-c -g 1 --priority build {SLEEP}")
@@ -609,7 +613,7 @@ def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
     expect(third).to_contain_text(holder[0] if holder else "free")
     counted["who uses GPU 3"] = clicks()
 
-    # Drain node 2 without stopping anybody.
+    # Drain node 2 without stopping any job.
     node = page.get_by_role("region", name="Node sim-1")
     running = running_of(stage)
     begin()
@@ -639,7 +643,7 @@ def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
 
 
 def running_of(stage: Stage) -> dict[str, int]:
-    """Name of each workload that runs and its process: one that was stopped and started again has another."""
+    """Name of each running workload -> the number of its running pods."""
     found = json.loads(typed(stage, "pliant list -A -o json"))
     return {it["name"]: it["runningPods"] for it in found if it["status"] == "Running"}
 
@@ -649,15 +653,15 @@ FOCUS = """() => {
     const name = it => it.ariaLabel || it.id || it.className;
     document.addEventListener('focusin', it => window.went.push(name(it.target)));
 }"""
-"""Notes where the focus goes in `went`."""
+"""Records in `went` where the focus goes."""
 
 
 def put_right(page: Page, sheet: Locator, label: str, value: str, press: str) -> None:
-    """Type over what was refused, look whether it stands there, and send it.
+    """Replaces the refused value, checks that the field has the new one, and sends it.
 
     On a busy machine the focus seems to leave the field between two keys (three times in a few hundred runs;
-    25 rounds in a slowed browser did not show it): the keys that follow go in front of what stands there.
-    Somebody who sees that types it again; where the focus went is printed.
+    25 rounds in a slowed browser did not show it): the keys that follow go in front of the field's text.
+    A user who sees that types it again, and so does this function; it prints where the focus went.
     """
     field = sheet.get_by_label(label)
     page.evaluate(FOCUS)
@@ -710,12 +714,12 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
 USABLE = """() => [...document.querySelectorAll('a[href], button, input, textarea, select, [tabindex="0"]')]
   .filter(it => it.checkVisibility({checkOpacity: false, checkVisibilityCSS: true}) && !it.disabled
     && it.tabIndex >= 0 && !it.closest('[aria-hidden=true]'))"""
-"""What can be pressed, chosen or filled in."""
+"""Elements that can be pressed, chosen or filled in."""
 
 
 @pytest.mark.parametrize("third", [0, *(pytest.param(it, marks=pytest.mark.long) for it in (1, 2))])
 def test_everything_on_every_page_is_reached_by_the_tab_key(page: Page, third: int) -> None:
-    """And what has the focus shows it: nothing is a trap, nothing is out of reach, nothing is invisible."""
+    """The focus is always visible, no element traps it, and no element is out of its reach."""
     missed = {}
     for path in ("new/trainings", *PAGES, "settings", "welcome")[third::3]:
         page.goto(f"/console/{path}")
@@ -748,7 +752,7 @@ EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>{{ 6 * 7 }}"
 
 
 def post(page: Page, stage: Stage, path: str, body: object) -> None:
-    """To the API, as the server's account."""
+    """Sends a POST to the API as the server's account."""
     token = written(stage.state / "token").strip()
     asked = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     told = page.request.fetch(f"/api/v1/{path}", method="POST", headers=asked, data=json.dumps(body))
@@ -798,7 +802,7 @@ def test_a_form_of_what_is_kept_makes_the_same_again(values: dict[str, object]) 
 
 
 def test_names_that_people_choose_are_text_on_every_page(page: Page, stage: Stage) -> None:
-    """Names of users, keys and groups, descriptions, images, arguments, labels, commands: what is free."""
+    """All free texts: names of users, keys and groups, descriptions, images, arguments, labels, commands."""
     meta = {"name": "evil", "description": EVIL, "scope": "tenant", "scopeId": None}
     post(page, stage, "asset/environment", {"meta": meta, "spec": {"image": f"ubuntu{EVIL}", "args": EVIL}})
     post(page, stage, "asset/compute", {"meta": meta, "spec": {"gpuDevicesRequest": 1}})
@@ -817,7 +821,7 @@ def test_names_that_people_choose_are_text_on_every_page(page: Page, stage: Stag
         made = page.evaluate("document.querySelectorAll('body img, .q-dialog script, main script').length")
         assert made == 0, where
 
-    # As they were written, braces and all.
+    # Unchanged, braces included.
     places = [
         "templates",
         "environments",
@@ -846,7 +850,7 @@ def test_names_that_people_choose_are_text_on_every_page(page: Page, stage: Stag
             expect(page.locator("#content")).to_contain_text(EVIL)
         tame(path)
 
-    page.goto("/console/users")  # also in the names of buttons, in a dialog and in what is said at the end
+    page.goto("/console/users")  # also in names of buttons, a dialog and the final message
     page.get_by_role("button", name=f"Actions for {EVIL}").click()
     page.get_by_role("menuitem", name="Delete").click()
     expect(page.get_by_role("dialog")).to_contain_text(f"Delete {EVIL}?")

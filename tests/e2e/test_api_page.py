@@ -17,7 +17,7 @@ REFUSED = {"imge": 400, "projects/team-b?dryRun": 200}
 
 
 def commands(block: str) -> list[str]:
-    """The commands with their continuation lines; each ends with its quotes closed and without a backslash."""
+    """The commands with their continuation lines; each ends with closed quotes and without a backslash."""
     found, text = [], ""
     for line in block.splitlines():
         text += line + "\n"

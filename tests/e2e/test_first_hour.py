@@ -1,4 +1,4 @@
-"""A researcher's own script: its directory, its environment, its results, and what a mistake looks like."""
+"""A researcher's own script: its directory, its environment, its results, and the errors of mistakes."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ sys.exit(given.code)
 
 
 class Checkout:
-    """A git checkout beside a virtual environment that has a package of its own, in a shell of the user's."""
+    """A user's shell in a git checkout, with a virtual environment that has a package of its own."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -51,9 +51,9 @@ class Checkout:
         subprocess.run(["git", "init", "-q", self.path], check=True)
 
     def type(self, command: str, *, where: Path | None = None, timeout: float = 240.0) -> Done:
-        """In a shell where the environment is active and HF_TOKEN is set."""
+        """Types a command in a shell where the environment is active and HF_TOKEN is set."""
         activate = f". {shlex.quote(str(self.venv / 'bin' / 'activate'))}"
-        # The programs of Pliant are found behind those of the user's environment.
+        # Pliant's programs come after the user's environment in PATH.
         shell = f"{activate}; export HF_TOKEN={SECRET}; cd {shlex.quote(str(where or self.path))}; {command}"
         return self.stage.run(shell, timeout)
 
@@ -67,7 +67,7 @@ class Checkout:
         return next(entry for entry in found if entry["name"] == name)
 
     def ends(self, name: str) -> str:
-        """Its status once it has ended."""
+        """Waits for its end; returns its status."""
         until(lambda: self.item(name)["status"] in ("Succeeded", "Failed"), f"{name} ends")
         return str(self.item(name)["status"])
 
@@ -224,6 +224,8 @@ def test_files_of_a_deleted_job_are_kept_and_come_back(checkout: Checkout) -> No
     command = "sh -c 'echo weights > \"$PLIANT_JOB_DIR/model.pt\"'"
     for name in ("kept", "purged"):
         checkout.good(f"pliant run {name} -- {command}")
+    checkout.good("pliant run logs-alone -- true")
+    assert checkout.good("pliant delete logs-alone").err == ""
     done = checkout.good("pliant delete kept")
     assert done.out == "Job kept deleted successfully.\n"
     assert done.err.startswith("Its folder (") and "is kept until" in done.err
@@ -231,6 +233,7 @@ def test_files_of_a_deleted_job_are_kept_and_come_back(checkout: Checkout) -> No
     assert checkout.good("pliant delete purged --purge").err == ""
     until(lambda: "kept" in checkout.good("pliant restore-files").out, "it is in the trash")
     assert "purged" not in checkout.good("pliant restore-files").out
+    until(lambda: "logs-alone" in checkout.good("pliant restore-files").out, "its logs are there too")
     path = checkout.good("pliant restore-files kept").out.split(" to ")[1].strip()
     assert Path(path, "model.pt").read_text() == "weights\n" and Path(path, "logs").is_dir()
     assert checkout.type("pliant restore-files kept").code == 3
@@ -278,7 +281,7 @@ def test_what_else_somebody_may_get_wrong(checkout: Checkout) -> None:
 
 
 def test_the_first_hour_in_four_commands(stage: Stage) -> None:
-    """A fresh home; from `up` to the last line of the script, its exit code, and best.pt after `delete`."""
+    """In a fresh home: from `up` to the script's last line, its exit code, and best.pt after `delete`."""
     checkout = Checkout(stage)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()

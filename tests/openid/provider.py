@@ -1,8 +1,8 @@
-"""Canaille as the tests use it: its own code, with a store in SQLite. Run with the Python that `setup` made.
+"""Runs the provider Canaille with a store in SQLite, by the Python that `setup` made.
 
-It reads JSON: store, port, where browsers go back to, the clients' secret, its keys, whether it gives
-refresh tokens. With `groups` it does not serve: it puts people into these and no others, gives them a mail
-address of the first of them, and locks those who are in none. Passwords are the names.
+It reads JSON: store, port, the address to which browsers return, the clients' secret, its keys, whether it
+gives refresh tokens. With `groups` it does not serve: it puts each user into exactly these groups, with a
+mail address named after the first of them, and locks users without a group. Passwords are the names.
 """
 
 import datetime
@@ -19,7 +19,7 @@ from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
 NUMBERS = {"anna": 1, "boris": 0, "local": 4294967290}
-"""Of accounts, in the claim `locale`: this provider has no other that is free. Every Linux has 0 and 1."""
+"""uids of accounts, sent as the claim `locale`, the only free one here. Every Linux has 0 and 1."""
 PEOPLE = {"anna": ["team"], "boris": ["others"], "local": ["team"], "carol": ["team", "chiefs"]}
 
 
@@ -48,7 +48,7 @@ def made(told):
             },
         }
     )
-    # Its own differ by the second: two logins in one would have the same, which its store refuses.
+    # Its own tokens depend on the second: two logins in one would get equal tokens, which its store refuses.
     authorization._token_generators["default"].access_token_generator = lambda **_: generate_token(48)
     with app.app_context():
         if not new:

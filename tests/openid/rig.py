@@ -1,4 +1,4 @@
-"""A real provider on a port of this machine, and what a browser does there."""
+"""A real provider on a port of this machine, and the steps of a browser there."""
 
 import http.client
 import json
@@ -34,10 +34,10 @@ def new_key(name: str) -> RSAKey:
 
 
 class Canaille:
-    """The process. Its keys are known, so that what it would never sign can be signed here."""
+    """The provider's process. Tests know its keys, so they can sign what it would never sign."""
 
     def __init__(self, folder: Path, home: str = "", refresh: bool = True) -> None:
-        """`home`: address of the console; somewhere, if nobody goes back there."""
+        """`home`: the address of the console; by default a free port, for tests that do not return there."""
         self.folder, self.refresh = folder, refresh
         self.port = free_port()
         self.issuer = f"http://127.0.0.1:{self.port}"
@@ -52,7 +52,7 @@ class Canaille:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *keys: RSAKey) -> None:
-        """The first of the keys signs."""
+        """Starts it and waits until it answers; the first of the keys signs."""
         self._process = self._run(keys or (self.key,))
         deadline = time.monotonic() + SECONDS
         while not self._answers():
@@ -80,7 +80,7 @@ class Canaille:
         return run
 
     def put(self, **groups: Sequence[str]) -> None:
-        """People into these groups and no others; who is in none is locked out."""
+        """Puts each user into exactly these groups; locks users without a group."""
         done = self._run((self.key,), groups=groups)
         assert done.wait(SECONDS) == 0, (self.folder / "provider.log").read_text()
 
@@ -101,7 +101,7 @@ class Canaille:
             self._process = None
 
     def log_in(self, address: str, name: str) -> str:
-        """Somebody's browser at the provider, until it sends them back: where to."""
+        """Logs a user in with a browser; returns the address to which the provider sends it back."""
         with httpx2.Client(base_url=self.issuer, timeout=SECONDS) as browser:
             answer = browser.get(address)
             for _ in range(10):
@@ -118,7 +118,7 @@ class Canaille:
         raise AssertionError(f"the provider did not send the browser back: {answer.text[:2000]}")
 
     def code(self, address: str, name: str) -> str:
-        """With which the browser comes back."""
+        """Logs in; returns the code that the browser brings back."""
         back = parse_qs(urlsplit(self.log_in(address, name)).query)
         assert "code" in back, back
         return back["code"][0]

@@ -1,4 +1,4 @@
-"""Answers of a provider that is broken or lies: each is one of a real provider with one thing changed."""
+"""Answers of a broken or lying provider: each is a real provider's with one change."""
 
 import json
 import secrets
@@ -20,7 +20,7 @@ NONCE = "the nonce of this login"
 
 
 class Liar:
-    """`answers` by path: a status, and an object, bytes, or the address of a redirection."""
+    """`answers`: path -> (status, an object, bytes or the address of a redirection)."""
 
     def __init__(self, address, secret):
         self.told = Provider(
@@ -40,7 +40,7 @@ class Liar:
         }
 
     def says(self, key=None, **more):
-        """The ID token that it gives, with these claims."""
+        """Makes it give an ID token with these claims."""
         now = int(time.time())
         claims = {**self.claims, "iat": now, "exp": now + 300, **more}
         token = jwt.encode({"alg": "RS256", "kid": "first"}, claims, key or self.key)
@@ -111,7 +111,7 @@ def test_what_is_signed_counts_before_what_is_not(liar):
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/keys", "/token", "/userinfo"])
 @pytest.mark.parametrize("status", [302, 307, 308])
 def test_no_answer_leads_to_another_address(liar, path, status):
-    """The code, the client's secret and the access token are sent to nobody else."""
+    """The code, the client's secret and the access token are sent to no other address."""
     liar.answers["/elsewhere"] = liar.answers.get(path, (200, {"sub": "id-of-anna", "groups": ["chiefs"]}))
     liar.answers[path] = (status, f"{liar.told.issuer}/elsewhere")
     with pytest.raises(Unavailable):
@@ -155,7 +155,7 @@ def test_an_answer_that_is_none(liar, path, said):
 
 
 def test_an_answer_is_read_up_to_a_size(liar):
-    """Also where all of it would be right."""
+    """Even if the whole answer were valid."""
     _, document = liar.answers["/token"]
     liar.answers["/token"] = (200, json.dumps(document).encode() + b" " * MOST)
     with pytest.raises(Unavailable, match="is not a JSON object"):

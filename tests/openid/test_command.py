@@ -14,7 +14,7 @@ from tests.openid.test_login import fields
 
 
 def log_in(stage, url, provider, name):
-    """Type `pliant login sso`, do what it says in a browser, and return what it said."""
+    """Types `pliant login sso`, follows its instructions in a browser, and returns its output."""
     command = subprocess.Popen(
         ["pliant", "login", "sso", "--server", url],
         env=stage.env,
@@ -73,7 +73,7 @@ def test_a_person_logs_in_at_a_terminal_and_is_known_after_a_restart(tmp_path):
             assert code == 0 and re.fullmatch(rf"Logged in as anna(@\S+)? at {url}\n", out), out + err
             who = stage.run(f"pliant whoami --server {url}")
             assert who.code == 0 and "anna" in who.out and "Viewer" in who.out, who.said
-            # The server is told by its state folder what it was told before.
+            # The server reads its earlier options from its state folder.
             restarted = stage.run("pliant restart")
             assert restarted.code == 0, restarted.said
             assert "anna" in stage.run(f"pliant whoami --server {url}").out
@@ -81,7 +81,7 @@ def test_a_person_logs_in_at_a_terminal_and_is_known_after_a_restart(tmp_path):
             assert [it["name"] for it in again] == ["Lab login"]
             code, out, err = log_in(stage, url, provider, "boris")
             assert code == 4 and out == "" and "boris is in none of the groups that may log in here" in err
-            # A server that was away asks the provider again: the role of the group goes, the key stays.
+            # A restarted server asks the provider again: the role of the group is removed, the key stays.
             provider.put(anna=["others"])
             assert stage.run("pliant restart").code == 0
             deadline = time.monotonic() + 240
@@ -89,7 +89,7 @@ def test_a_person_logs_in_at_a_terminal_and_is_known_after_a_restart(tmp_path):
                 assert time.monotonic() < deadline, who.said
                 time.sleep(0.2)
             assert who.code == 0 and "anna" in who.out, who.said
-            # Nothing that was kept or printed has the client's secret.
+            # No stored file or output contains the client's secret.
             for folder, _, names in os.walk(stage.folder):
                 for name in names:
                     path = os.path.join(folder, name)

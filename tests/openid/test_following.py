@@ -1,4 +1,4 @@
-"""Rights that come from groups of the provider follow them, while nobody logs in."""
+"""Rights from groups of the provider follow changes of the groups without a new login."""
 
 from contextlib import contextmanager
 
@@ -13,7 +13,7 @@ NOW, NEVER = 0.0, 1e9  # seconds
 
 
 class Followed:
-    """A site, and what each person may there with a session and with an access key."""
+    """A site, and the rights of each person there with a session and with an access key."""
 
     def __init__(self, site) -> None:
         self.site = site
@@ -32,7 +32,7 @@ class Followed:
         }
 
     def held(self, name, by):
-        """None: refused."""
+        """The roles that it holds; None if it is refused."""
         answer = self.site.browser(**self.headers[name][by]).get("/api/v1/whoami")
         if answer.status_code == 401:
             return None
@@ -64,7 +64,7 @@ def test_rights_follow_the_groups_without_a_login(tmp_path):
         it.look(every=NOW)
         assert it.both("anna") == OTHERS and it.both("boris") == OTHERS
         assert it.row("anna").groups == ("others",)
-        # Each answer gives another token: with it the provider is asked the next time.
+        # Each answer has a new token, which the next request to the provider uses.
         provider.put(anna=["team", "others"])
         it.look(every=NOW)
         assert it.both("anna") == TEAM | OTHERS
@@ -111,7 +111,7 @@ def test_while_the_provider_is_away_rights_last_as_long_as_a_token(tmp_path):
         it.look(every=NOW, lasts=NOW)
         assert it.both("anna") == set() and it.row("anna").groups == ()
         provider.start()
-        it.following._provider._failed = float("-inf")  # it is asked again after 5 s
+        it.following._provider._failed = float("-inf")  # it would ask again after 5 s
         it.look(every=NOW, lasts=NOW)
         assert it.both("anna") == TEAM
 

@@ -1,4 +1,4 @@
-"""Who comes in by a real provider, and who does not: the console's login page, programs, rights, the box."""
+"""Logins by a real provider, accepted and refused: the console's login page, programs, rights, the box."""
 
 import hashlib
 import re
@@ -18,6 +18,8 @@ from pliant.api.identity.signin import LIVES, user_id
 from pliant.console.mount import Console
 from pliant.control.service import Service
 from pliant.model.rights import PRACTITIONER, SYSTEM, VIEWER
+from pliant.store.ended import EndedSessions
+from pliant.store.folder import StateFolder
 from tests.api.stage import IMAGE, SECRET, TOKEN, Stage, stage
 from tests.openid.rig import CLIENT_SECRET, Canaille, canaille
 
@@ -34,7 +36,12 @@ class Site:
         self.app = on.app(
             provider=told,
             beside=lambda below: Console(
-                below, self.app, secret=SECRET, peer=PEER, news=self.app.state.context.pulse.listen
+                below,
+                self.app,
+                secret=SECRET,
+                peer=PEER,
+                ended=EndedSessions(StateFolder(on.path.parent)),
+                news=self.app.state.context.pulse.listen,
             ),
             **more,
         )
@@ -59,7 +66,7 @@ class Site:
         return Came(browser, browser.get(self.provider.log_in(begun.headers["location"], name)))
 
     def bearer(self, name: str) -> dict[str, str]:
-        """Headers of somebody who logged in as a program does."""
+        """Headers of a user who logged in by a program."""
         browser, program = self.browser(), self.browser()
         begun = begin(program)
         ticket = allowed(browser, browser.get(self.provider.log_in(begun["url"], name)))
@@ -70,7 +77,7 @@ class Site:
 
 
 class Came:
-    """A browser that came back, and what it was shown."""
+    """A browser that came back from the provider, and the page that it got."""
 
     def __init__(self, browser, answer):
         self.browser, self.answer = browser, answer
@@ -97,7 +104,7 @@ def fields(answer):
 
 
 def allowed(browser, asked):
-    """Somebody has compared the codes."""
+    """Presses the button that allows a program, as a user does who has compared the codes."""
     assert asked.status_code == 200, asked.text
     home = str(browser.base_url).rstrip("/")
     return browser.post("/console/openid/allow", data=fields(asked), headers={"Origin": home})
@@ -146,7 +153,7 @@ def test_out_of_the_console_and_of_the_provider(site):
     assert parse_qs(urlsplit(out).query)["post_logout_redirect_uri"] == [
         f"{site.provider.home}/console/login"
     ]
-    # The cookie that somebody kept is worth nothing.
+    # A kept cookie is no longer valid.
     thief = site.browser()
     thief.cookies.set(f"pliant-{urlsplit(site.provider.home).port}", session, path="/console")
     assert thief.get("/console/quotas").headers["location"].startswith("/console/login")
@@ -169,7 +176,7 @@ def test_the_return_address_leads_nowhere_else(site, going):
 
 
 def test_a_page_of_another_browser_does_not_end_the_login(site):
-    """Neither with a state that nobody gave out, nor with one that another browser has."""
+    """Neither with an unknown state, nor with one of another browser."""
     mine, other = site.browser(), site.browser()
     begun = mine.get("/console/openid")
     back = site.provider.log_in(begun.headers["location"], "anna")
@@ -178,7 +185,7 @@ def test_a_page_of_another_browser_does_not_end_the_login(site):
     wrong = mine.get(back.replace("state=", "state=x"))
     assert wrong.status_code == 401 and "completed before" in wrong.text
     assert not [*other.cookies.jar]
-    # Who has read the address has state and code, and not the secret in the cookie.
+    # A reader of the address has state and code, but not the secret in the cookie.
     came = parse_qs(urlsplit(back).query)
     sent = {"state": came["state"][0], "code": came["code"][0], "issuer": site.provider.issuer}
     stolen = other.post("/api/v1/openid/token", json={**sent, "secret": "guessed"})
@@ -196,10 +203,10 @@ def test_an_answer_that_is_replayed_or_slipped_in(site):
     for name, value in cookie.items():
         replayed.cookies.set(name, value, path="/console/openid")
     assert replayed.get(back).status_code == 401
-    # Nor with a second code that the provider gives for the same address: a state is good once, by ourselves.
+    # Nor with a second code of the provider for the same address: we accept a state once.
     second = replayed.get(site.provider.log_in(begun.headers["location"], "anna"))
     assert second.status_code == 401 and "completed before" in second.text
-    # The code of another login, of carol say, in the login of mine: its verifier is not mine.
+    # The code of another login, say carol's, in my login: its verifier is not mine.
     hers = site.browser().get("/console/openid").headers["location"]
     code = site.provider.code(hers, "carol")
     victim = site.browser()
@@ -219,7 +226,7 @@ def test_what_is_asked_of_the_provider(site):
 
 
 def test_the_name_under_which_browsers_come_is_answered(tmp_path, provider):
-    """A proxy before the server has it, and no certificate of the server names it."""
+    """A proxy in front of the server has that name; no certificate of the server contains it."""
     with a_site(tmp_path, provider, address="https://gpu.example.org") as site:
         for name, status in (("gpu.example.org", 200), ("evil.example.org", 403)):
             assert site.browser(Host=name).get("/console/login").status_code == status
@@ -281,7 +288,7 @@ def test_a_program_is_let_in_by_the_page_that_shows_its_code(site):
     asked = browser.get(site.provider.log_in(begun["url"], "boris"))
     assert re.fullmatch(r"[B-Z]{4}-[B-Z]{4}", begun["code"]) and begun["code"] in asked.text
     assert "<b>boris</b>" in asked.text
-    # Until the button is pressed nobody is in; and a page of another site cannot press it.
+    # Nobody is logged in before the button is pressed; a page of another site cannot press it.
     assert program.post("/api/v1/openid/token", json=mine).status_code == 409
     evil = browser.post(
         "/console/openid/allow", data=fields(asked), headers={"Origin": "https://evil.example.org"}
@@ -317,7 +324,7 @@ def test_a_browser_that_comes_twice_for_a_program(site):
     assert heard.status_code == 401  # the program does not wait on
 
 
-# -- who one is, and what one may ---------------------------------------------------------------------
+# -- identity and rights -------------------------------------------------------------------------------
 
 
 def test_a_local_user_of_the_same_name_is_not_taken_over(tmp_path, provider):
@@ -367,7 +374,7 @@ def test_rights_come_from_groups_and_go_with_them(tmp_path, provider):
             mine.post("/api/v1/workloads/trainings", json=body, headers=site.bearer("boris")).status_code
             == 403
         )
-        # What an administrator gave stays; what the provider gave goes when it does not give it any more.
+        # Roles from an administrator stay; roles from the provider end when it no longer gives them.
         rule = {"subjectId": "carol", "subjectType": "user", "roleId": VIEWER.id, "scopeType": "project"}
         project = site.owner().get("/api/v1/org-unit/projects").json()["projects"][0]["id"]
         given = site.owner().post("/api/v1/authorization/access-rules", json={**rule, "scopeId": project})
@@ -435,12 +442,12 @@ def test_on_a_shared_machine_who_has_no_account_reads_and_submits_nothing(tmp_pa
         body = {"name": "a", "projectName": "default", "spec": {"command": "true"}}
         sent = mine.post("/api/v1/workloads/trainings", json=body, headers=anna)
         assert (sent.status_code, sent.json()["reason"]) == (403, "no-account"), sent.text
-        # An account of the machine with the name of somebody at the provider is not theirs.
+        # A machine's account with the name of a user at the provider does not belong to that user.
         assert mine.get("/api/v1/whoami", headers=anna).json()["account"] is None
         chief = site.browser(**site.bearer("carol"))
         users = chief.get("/api/v1/users").json()["users"]
         who = next(it["id"] for it in users if it["username"] == "anna")
-        # An administrator says which account is, and only one that there is.
+        # An administrator says which account does; it must exist.
         lost = chief.patch(f"/api/v1/users/{who}", json={"account": "nobody-of-this-name"})
         assert lost.status_code == 400, lost.text
         bound = chief.patch(f"/api/v1/users/{who}", json={"account": "daemon"})
@@ -462,7 +469,7 @@ def test_claims_name_somebodys_mail_address_and_account(tmp_path, provider):
         body = {"name": "a", "projectName": "default", "spec": {"command": "true"}}
         sent = anna.post("/api/v1/workloads/trainings", json=body)
         assert sent.status_code in (201, 202), sent.text
-        # Of whom it names no number, an administrator says the account, and that stays.
+        # For a user without a uid from the provider, an administrator names the account, and that stays.
         identity = people["carol"]["id"]
         assert carol.patch(f"/api/v1/users/{identity}", json={"account": "bin"}).status_code == 200
         assert site.browser(**site.bearer("carol")).get("/api/v1/whoami").json()["account"] == "bin"

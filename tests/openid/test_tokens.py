@@ -1,4 +1,4 @@
-"""What of a provider's answers is believed: real tokens of a real one, and what others could make of them."""
+"""Which answers of a provider are trusted: a real one's tokens, and forgeries that others could make."""
 
 import base64
 import hmac
@@ -74,7 +74,7 @@ def test_a_code_is_good_once_and_for_its_verifier_and_its_nonce(provider, relyin
 
 
 def test_what_the_provider_would_sign_is_taken(provider, relying):
-    """Or the refusals below would prove nothing."""
+    """Otherwise the refusals below would prove nothing."""
     for token in (
         signed(provider),
         signed(provider, kid=""),
@@ -121,7 +121,7 @@ def part(value):
 
 
 def by_hand(provider, header, secret=None):
-    """Signed with a secret, which no library does with a public key; without one not signed."""
+    """A token signed with a secret, as libraries refuse to use a public key so; unsigned without a secret."""
     begun = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims(provider)).encode())}"
     digest = "sha512" if header["alg"] == "HS512" else "sha256"
     return f"{begun}.{part(hmac.digest(secret, begun.encode(), digest)) if secret is not None else ''}"
@@ -149,13 +149,13 @@ def test_nothing_without_the_providers_signature(provider, relying):
         signed(provider, key=new_key("unknown"), kid="unknown"),
     ):
         refused(relying, token)
-    # The key may stand in the token itself, which proves nothing.
+    # A token may contain its key, which proves nothing.
     header = {"alg": "RS256", "kid": "first", "jwk": other.as_dict(private=False)}
     refused(relying, jwt.encode(header, claims(provider), other))
 
 
 def test_the_public_key_is_no_secret(provider, relying):
-    """An HMAC by the public key, which everybody has, in each form in which a library could take it."""
+    """An HMAC with the public key, which everybody has, in each form that a library could accept."""
     public = provider.key
     for secret in (
         public.as_pem(private=False),
@@ -178,7 +178,7 @@ def test_keys_are_rotated_without_a_restart(tmp_path):
         provider.stop()
         provider.start(new, old)
         later = signed(provider, key=new, kid="new")
-        refused(relying, later)  # a stranger's tokens do not have it ask without end
+        refused(relying, later)  # a stranger's tokens do not cause endless requests
         now[0] += AGAIN + 1
         assert relying.checked(later, NONCE)
         assert relying.checked(signed(provider, key=old, kid="old"), NONCE)
@@ -214,7 +214,7 @@ def test_a_provider_that_calls_itself_otherwise(provider):
 
 
 def test_a_code_from_another_provider(provider, relying):
-    """It would be sent to the one that it is not from; this one says that it always names itself."""
+    """It would be sent to the wrong provider; this one declares that it always names itself."""
     for issuer in ("https://other.example.org", "", None):
         code = provider.code(relying.begin(new_state(), nonce := new_state(), VERIFIER), "anna")
         with pytest.raises(NotKnown, match="another provider"):
@@ -224,7 +224,7 @@ def test_a_code_from_another_provider(provider, relying):
 
 @contextmanager
 def port_that(answers):
-    """Something listens there, and does that with each connection, in a thread."""
+    """A listener that calls `answers` with each connection, in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def accept():
@@ -241,7 +241,7 @@ def port_that(answers):
 
 
 def trickle(connection):
-    """Not silent, and never done."""
+    """Sends a byte now and then, for ever."""
     with connection:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
         try:
@@ -269,7 +269,7 @@ def test_a_provider_that_is_slow(provider, monkeypatch, answers):
 
 
 def test_a_slow_provider_holds_few_threads(provider, monkeypatch):
-    """All others hear at once that it cannot be used: the threads are those of the whole server."""
+    """Further logins fail at once: they would use up the threads of the whole server."""
     monkeypatch.setattr(pliant.api.identity.openid, "LONGEST", 200.0)
     inside = threading.Semaphore(0)
     done = threading.Event()
@@ -280,7 +280,7 @@ def test_a_slow_provider_holds_few_threads(provider, monkeypatch):
         connection.close()
 
     with port_that(hold) as address:
-        # Its description is known; it hangs when it is asked for tokens.
+        # Its description is known; it hangs on requests for tokens.
         relying = Relying(replace(provider.told, issuer=address))
         relying._document = {"issuer": address, "token_endpoint": f"{address}/token"}
         relying._read = time.monotonic()

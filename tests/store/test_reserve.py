@@ -1,4 +1,4 @@
-"""Space that is kept for a full disk."""
+"""Disk space reserved for the case of a full disk."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.store import open_store, reserve
+from pliant.store.errors import StoreError
 from pliant.store.folder import StateFolder
 from pliant.store.reserve import PIECE, SIZE, Reserve
 from tests.house.gaps import gap
@@ -16,7 +17,7 @@ from tests.store.samples import running
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small one."""
+    """A disk of 24 MB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(tmp_path)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         gap("no small disk", "run as root, with the right to mount a tmpfs")
@@ -48,6 +49,18 @@ def test_it_is_kept_spent_in_pieces_and_kept_again(disk: Path) -> None:
 def test_a_disk_too_small_for_it_keeps_none(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserve, "SCARCE", 22 * 2**20)
     assert not Reserve(disk).scarce(spend=True) and not (disk / "reserve").exists()
+
+
+def test_a_folder_of_a_newer_release_is_refused_before_its_reserve_changes(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "state")
+    folder.path.mkdir(mode=0o700)
+    (folder.path / "VERSION").write_text("99\n")
+    with pytest.raises(StoreError, match="layout version 99"):
+        folder.prepare()
+    assert [path.name for path in folder.path.iterdir()] == ["VERSION"]
+    (folder.path / "VERSION").write_text("1\n")
+    folder.prepare()
+    assert (folder.path / "reserve").exists()
 
 
 def test_a_store_writes_on_with_it(disk: Path) -> None:

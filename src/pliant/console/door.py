@@ -1,4 +1,4 @@
-"""The way in and out: login page, one-time links, the cookie. It works without scripts."""
+"""Login and logout: login page, one-time links, the cookie. It works without scripts."""
 
 import contextlib
 import hashlib
@@ -23,13 +23,13 @@ from pliant.console.session import LIFE, Session, Sessions
 HOME = "/console/"
 
 _PAGE = re.compile(r"[a-z0-9]([-a-z0-9]|/(?=[a-z0-9]))*|")
-"""The path of a page below HOME: nothing that leads to another server."""
+"""Matches the path of a page below HOME, and nothing that leads to another server."""
 
 KEY = "plk_"
-"""How an access key begins that is given as a token: this, its client id, `_`, its secret."""
+"""The prefix of an access key given as a token: this, its client id, `_`, its secret."""
 
 REFERRER = "same-origin"
-"""With less a browser would not say which page sent a form."""
+"""With a stricter policy a browser would not say which page sent a form."""
 
 _CSP = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
@@ -39,11 +39,11 @@ _CSP = (
 
 class Door:
     def __init__(self, api: ASGIApp, sessions: Sessions, peer: str, home: str = "") -> None:
-        """`home`: address of the pages where it is not that of the API."""
+        """`home`: address of the pages, if it is not that of the API."""
         self._api, self._sessions, self._peer, self._home = api, sessions, peer, home
 
     async def answer(self, request: Request) -> Response | None:
-        """The answer to one of its own paths; None: it is another one."""
+        """The answer to a path of the door; None for any other path."""
         match request.method, request.url.path.removeprefix("/console/"):
             case "GET", "style.css":
                 return Response(STYLE, media_type="text/css", headers={"Cache-Control": "no-cache"})
@@ -70,12 +70,12 @@ class Door:
         return None
 
     def asked(self, path: str) -> str:
-        """The login page, from which it goes on to the page that was asked for."""
+        """The address of the login page, which leads on to the requested page."""
         going = path.removeprefix(HOME)
         return f"{HOME}login?next={going}" if going and _PAGE.fullmatch(going) else f"{HOME}login"
 
     def session(self, scope: Scope) -> Session | None:
-        """Whose cookie came with a request."""
+        """The session of a request's cookie; None without a valid one."""
         sent = next((value for name, value in scope["headers"] if name == b"cookie"), b"")
         try:
             found = SimpleCookie(sent.decode("latin-1")).get(cookie_name(scope))
@@ -87,7 +87,7 @@ class Door:
         return self._sessions.calls(session, scope.get("client"))
 
     def remember(self, response: Response, session: Session, scope: Scope) -> Response:
-        """Gives the browser its cookie."""
+        """Set the session's cookie in the response."""
         response.set_cookie(
             cookie_name(scope),
             self._sessions.sealed(session),
@@ -104,17 +104,17 @@ class Door:
     async def _login_page(
         self, request: Request, error: str = "", name: str = "", going: str = "", status: int = 200
     ) -> Response:
-        """With a way to each provider that there is, and, for who has just left, out of it."""
+        """The login page, with a link to each login provider and, after a logout, to its own logout."""
         told = await self._asked(request).get("/api/v1/openid")
         left = "out" in request.query_params
         return page(login_form(error, name, going, told["providers"], left), status)
 
     def _asked(self, request: Request) -> Calls:
-        """Calls of somebody who is not known yet."""
+        """Calls without credentials, before a login."""
         return Calls(self._api, Reader(client=request.scope.get("client")))
 
     async def _to_provider(self, request: Request) -> Response:
-        """To the provider's own login page. A cookie says that this browser began."""
+        """Redirect to the provider's login page. A cookie marks the browser that began the login."""
         secret = secrets.token_urlsafe(32)
         holder = hashlib.sha256(secret.encode()).hexdigest()
         going = request.query_params.get("next", "")
@@ -132,12 +132,12 @@ class Door:
             path="/console/openid",
             secure=sealed(request.scope),
             httponly=True,
-            samesite="lax",  # it comes back from another site
+            samesite="lax",  # the browser returns from another site
         )
         return response
 
     async def _from_provider(self, request: Request) -> Response:
-        """A browser that comes back: into the console, or to the question whether a program may log in."""
+        """The browser returns: open the console, or ask the user whether a command may log in."""
         told = request.query_params
         state, code = told.get("state", ""), told.get("code", "")
         mine, _, rest = request.cookies.get(f"{cookie_name(request.scope)}-openid", "").partition(".")
@@ -161,7 +161,7 @@ class Door:
         made = self._sessions.begin(
             who["id"], token=tokens["accessToken"], refresh=tokens["refreshToken"], provider=True
         )
-        # A redirection from elsewhere would come without the new cookie, so that page goes on by itself.
+        # A redirect that began at another site would lack the new cookie, so this page forwards itself.
         target = f"{HOME}{going}" if _PAGE.fullmatch(going) else HOME
         on = f'<p role="status">You are logged in as {escape(made.name)}. <a href="{target}">Continue</a></p>'
         response = self.remember(page(on, going=target), made, request.scope)
@@ -169,7 +169,7 @@ class Door:
         return response
 
     async def _allow(self, request: Request) -> Response:
-        """The person at the browser has compared the codes."""
+        """The user has compared the codes and lets the command log in."""
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
         state, ticket = await _sent(request, "state", "ticket")
@@ -196,7 +196,7 @@ class Door:
         return self._begun(request, told, who, going)
 
     async def _set_password(self, request: Request) -> Response:
-        """Another password in the place of one that an administrator gave, and the way in with it."""
+        """Replace a password that an administrator gave, and log in with the new one."""
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
         name, old, new, again, going = await _sent(request, "name", "secret", "new", "again", "next")
@@ -214,7 +214,7 @@ class Door:
         return self._begun(request, told, who, going)
 
     async def _signed_in(self, request: Request, name: str, secret: str) -> tuple[Any, Any]:
-        """The tokens for a name and a password or for a token alone, and whose they are. Raises Refusal."""
+        """(the tokens, their user) for a name and a password, or for a token alone. Raises Refusal."""
         body = {"grantType": "password", "username": name, "password": secret}
         if not name and secret.startswith(KEY):
             client, _, rest = secret.removeprefix(KEY).partition("_")
@@ -225,7 +225,7 @@ class Door:
         return told, await calls.get("/api/v1/whoami")
 
     def _begun(self, request: Request, told: Any, who: Any, going: str) -> Response:
-        """The page that was asked for, and the cookie of a new session."""
+        """Redirect to the requested page, with the cookie of a new session."""
         made = self._sessions.begin(
             who["id"], token=told["accessToken"], refresh=told.get("refreshToken") or ""
         )
@@ -233,7 +233,7 @@ class Door:
         return self.remember(RedirectResponse(target, 303), made, request.scope)
 
     async def _link(self, request: Request) -> Response:
-        """A path that opens the console once, for a caller of the API; a cookie counts for nothing."""
+        """Give a caller of the API a path that opens the console once; a cookie is no credential here."""
         state = request.scope.get("state", {})
         header = request.headers.get("authorization", "")
         token = header.partition(" ")[2].strip()
@@ -249,7 +249,7 @@ class Door:
         return Response(json.dumps(told), media_type="application/json")
 
     def _enter(self, request: Request) -> Response:
-        """A page that goes on by itself: a redirection from elsewhere would come without the new cookie."""
+        """Open a one-time link. The page forwards itself: a redirect would come without the new cookie."""
         session = self._sessions.redeemed(request.query_params.get("ticket", ""))
         if session is None:
             text = "This link has been used, or is older than 2 minutes. Make another: pliant console"
@@ -262,9 +262,13 @@ class Door:
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
         if (session := self.session(request.scope)) is not None:
-            with contextlib.suppress(Refusal):  # its token is worth nothing any more, which is wanted
+            with contextlib.suppress(Refusal):  # its token is invalid already, as it should be
                 await self.calls(session, request.scope).send("POST", "/api/v1/me/logout")
-            self._sessions.end(session)
+            try:
+                await self._sessions.end(session)
+            except OSError as error:
+                text = f"You are still logged in: the server cannot record the logout ({error.strerror})."
+                return page(f'<p class="note bad" role="alert">{text} Ask its administrator.</p>', 503)
         out = "?out" if session is not None and session.provider else ""
         response = RedirectResponse(f"{HOME}login{out}", 303)
         response.delete_cookie(cookie_name(request.scope), path="/console")
@@ -272,18 +276,18 @@ class Door:
 
 
 def cookie_name(scope: Scope) -> str:
-    """Of each port its own: browsers send cookies to all ports of a machine."""
+    """A name per port, because browsers send a cookie to all ports of a machine."""
     port = (scope.get("server") or ("", 0))[1]
     return f"{'__Secure-' if sealed(scope) else ''}pliant-{port}"
 
 
 def sealed(scope: Scope) -> bool:
-    """True if the browser came by TLS."""
+    """True if the request came by TLS."""
     return scope.get("scheme") in ("https", "wss")
 
 
 def own_origin(scope: Scope) -> bool:
-    """True for what a page of this server sent: browsers say which it was, and no page can change that."""
+    """True if a page of this server sent the request, by the Origin header, which no page can change."""
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     scheme = "https" if sealed(scope) else "http"
     return headers.get(b"origin") == f"{scheme}://{headers.get(b'host')}"
@@ -292,7 +296,7 @@ def own_origin(scope: Scope) -> bool:
 def login_form(
     error: str = "", name: str = "", going: str = "", providers: Sequence[Any] = (), left: bool = False
 ) -> str:
-    """`providers` as GET /api/v1/openid tells them; `left`: by one of them somebody had logged in."""
+    """`providers`: as GET /api/v1/openid gives them; `left`: a session of a provider has just ended."""
     ways = "".join(
         f'<p><a href="/console/openid?next={quote(going)}">Continue with {escape(it["name"])}</a></p>'
         for it in providers
@@ -319,7 +323,7 @@ def login_form(
 
 
 def allow_form(state: str, ticket: str, code: str, user: str) -> str:
-    """A person who sent another one the address of a provider's page would otherwise be logged in as them."""
+    """Asks for consent: else an attacker who sends a user a provider's address is logged in as that user."""
     return (
         f"<p>A command asks to log in as <b>{escape(user)}</b>. It must show this code:</p>"
         f'<p><code id="code">{escape(code)}</code></p>'
@@ -333,7 +337,7 @@ def allow_form(state: str, ticket: str, code: str, user: str) -> str:
 
 
 def password_form(name: str, going: str, error: str = "") -> str:
-    """For anyone who has a password that somebody else knows too."""
+    """The form for a user whose password an administrator set."""
     told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
     fields = (
         ("secret", "Password that you were given", "current-password"),
@@ -356,7 +360,7 @@ def password_form(name: str, going: str, error: str = "") -> str:
 
 
 async def _sent(request: Request, *names: str) -> tuple[str, ...]:
-    """Fields of a form; empty where it has none of that name."""
+    """The form's fields with these names; "" for a missing one."""
     form = parse_qs((await request.body()).decode(errors="replace"))
     return tuple(form.get(name, [""])[0].strip() for name in names)
 

@@ -1,4 +1,4 @@
-"""The console beside the API on one port: which requests are its own, who may come in, what may be loaded."""
+"""Mounts the console beside the API on one port: routes requests, checks sessions, limits what pages load."""
 
 import asyncio
 import importlib
@@ -14,15 +14,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.console.door import HOME, REFERRER, Door, own_origin, page
-from pliant.console.session import Sessions
+from pliant.console.session import Ended, Sessions
 
 News = Callable[[], AbstractContextManager[asyncio.Event]]
-"""Gives an event that is set whenever something has changed."""
+"""Opens an event that is set whenever something has changed."""
 
 LINK = f"{HOME}link"
 
 SHORT = {"/": HOME, "/console": HOME, "/projects": "/console/projects"}
-"""Paths that lead there."""
+"""Path -> the path to which it redirects."""
 
 _SCRIPT = re.compile(rb"<script\b")
 _ASSET = re.compile(r"/console/_nicegui/.*")
@@ -30,17 +30,25 @@ _CLOSE: Message = {"type": "websocket.close", "code": 1008}
 
 
 class Console:
-    """Takes what is for the console; everything else goes on to the API."""
+    """Answers the requests for the console and passes all others to the API."""
 
     def __init__(
-        self, below: ASGIApp, api: ASGIApp, *, secret: bytes, peer: str, news: News, home: str = ""
+        self,
+        below: ASGIApp,
+        api: ASGIApp,
+        *,
+        secret: bytes,
+        peer: str,
+        ended: Ended,
+        news: News,
+        home: str = "",
     ) -> None:
-        """`below` gets what is not for the console; `api`, from its outermost layer on, is for the pages.
+        """`below` gets the requests that are not for the console; pages call `api`, which has all its layers.
 
-        `secret` signs cookies; `peer`: as in Sessions; `home`: as in Door.
+        `secret` signs cookies; `peer` and `ended`: as in Sessions; `home`: as in Door.
         """
         self._below, self._news = below, news
-        self._door = Door(api, Sessions(api, secret, peer), peer, home)
+        self._door = Door(api, Sessions(api, secret, peer, ended), peer, home)
         self._loaded: asyncio.Task[ASGIApp] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +85,7 @@ class Console:
             await (await self._pages())(scope, receive, guarded(send, cookie))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What keeps an open page alive: only from a page of this server, with its cookie."""
+        """The socket of an open page: accepted only from a page of this server with a valid cookie."""
         known = scope["path"].startswith(f"{HOME}_nicegui_ws/") and own_origin(scope)
         if known and self._door.session(scope) is not None:
             await (await self._pages())(scope, receive, send)
@@ -85,7 +93,7 @@ class Console:
             await receive()
             await send(_CLOSE)
 
-    # -- the pages, loaded when somebody comes -------------------------------------------------------
+    # -- the pages, loaded at the first visit --------------------------------------------------------
 
     def _pages_soon(self) -> asyncio.Task[ASGIApp]:
         if self._loaded is None:
@@ -97,9 +105,9 @@ class Console:
 
 
 class Alone:
-    """On a machine that accounts share, what comes from elsewhere than the Unix socket gets pages alone.
+    """On a machine shared by accounts, serves only pages to requests that do not come by the Unix socket.
 
-    The socket knows whose a request is, a port does not: the API is not reached there.
+    The socket identifies the account of a request, a port does not: so the API cannot be reached by the port.
     """
 
     def __init__(self, app: ASGIApp, peer: str) -> None:
@@ -120,14 +128,14 @@ class Alone:
 
 
 async def load() -> ASGIApp:
-    """The pages: a second of imports, which a server that is never looked at does not pay."""
+    """Load the pages. Their imports take a second, which a server without visitors saves."""
     site: Any = await run_in_threadpool(importlib.import_module, "pliant.console.site")
     made: ASGIApp = await site.started()
     return made
 
 
 def guarded(send: Send, cookie: Response | None) -> Send:
-    """Sends a page with headers by which a browser runs no script but those that the page was made with."""
+    """Wraps `send`: headers let the browser run only the page's own scripts; adds the cookie if given."""
     nonce = secrets.token_urlsafe(16)
     head: Message | None = None
     body = b""
@@ -154,7 +162,7 @@ def guarded(send: Send, cookie: Response | None) -> Send:
 
 
 def policy(nonce: str) -> str:
-    """What a page may load. Vue compiles our templates of tables in the browser, hence `unsafe-eval`."""
+    """The content policy of a page. Vue compiles table templates in the browser, hence `unsafe-eval`."""
     return (
         f"default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; "
         "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "

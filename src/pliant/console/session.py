@@ -1,35 +1,39 @@
-"""Who has come in: what a browser's cookie says, and one-time links."""
+"""The console's sessions: the content of a browser's cookie, and one-time links."""
 
 import asyncio
 import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from fastapi.concurrency import run_in_threadpool
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.types import ASGIApp
 
 from pliant.console.calls import Calls, Reader, Refusal
 
 LIFE = 7 * 24 * 3600
-"""Seconds for which a cookie is good; the tokens in it may end before."""
+"""Seconds for which a cookie is valid; its tokens may expire earlier."""
+
+ENDED_LIFE = LIFE + 3600
+"""Seconds for which an ended session is remembered; an answer may renew its cookie while it ends."""
 
 LINK_LIFE = 120.0
-"""Seconds for which a one-time link is good."""
+"""Seconds for which a one-time link is valid."""
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One login. It holds tokens of the API, or the uid that the Unix socket vouched for."""
+    """One login. It holds tokens of the API, or the uid that the Unix socket gave."""
 
     id: str
     name: str  # for the page
     token: str = ""
     refresh: str = ""
     uid: int | None = None
-    provider: bool = False  # somebody else said who it is, and may go on to say so after the end
-    changed: bool = False  # the browser's cookie is older than this
+    provider: bool = False  # by a login provider, whose own login may outlast this session
+    changed: bool = False  # since the browser's cookie was made
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def told(self) -> dict[str, Any]:
@@ -43,15 +47,23 @@ class Session:
         }
 
 
-class Sessions:
-    """Knows every cookie that it made, also after the server was started again."""
+class Ended(Protocol):
+    """The ids of ended sessions; a restart of the server keeps them."""
 
-    def __init__(self, api: ASGIApp, secret: bytes, peer: str) -> None:
-        """`peer`: key in the state of a request under which the API finds the uid at the Unix socket."""
-        self._api, self._peer = api, peer
+    def __contains__(self, identity: str) -> bool: ...
+
+    def add(self, identity: str, life: float) -> None:
+        """Remembers the id for at least `life` seconds. Raises OSError."""
+
+
+class Sessions:
+    """Accepts every cookie that it made until its session ends, also after a restart of the server."""
+
+    def __init__(self, api: ASGIApp, secret: bytes, peer: str, ended: Ended) -> None:
+        """`peer`: key in a request's state under which the API finds the uid of the Unix socket's caller."""
+        self._api, self._peer, self._ended = api, peer, ended
         self._seal = URLSafeTimedSerializer(secret, salt="pliant console")
         self._known: dict[str, Session] = {}
-        self._ended: set[str] = set()
         self._links: dict[str, tuple[float, Session]] = {}
 
     def begin(
@@ -75,12 +87,13 @@ class Sessions:
             return None
         return self._known.setdefault(told["id"], Session(**told))
 
-    def end(self, session: Session) -> None:
-        self._ended.add(session.id)
+    async def end(self, session: Session) -> None:
+        """Raises OSError if the end cannot be recorded; then the session stays."""
+        await run_in_threadpool(self._ended.add, session.id, ENDED_LIFE)
         self._known.pop(session.id, None)
 
     def calls(self, session: Session, client: tuple[str, int] | None) -> Calls:
-        """Calls of the API in the name of the user of that session."""
+        """Calls of the API as the session's user."""
 
         async def renew() -> bool:
             return await self._renewed(session, reader)
@@ -93,7 +106,7 @@ class Sessions:
         return Calls(self._api, reader)
 
     async def _renewed(self, session: Session, reader: Reader) -> bool:
-        """True if there is a newer token than the reader has shown."""
+        """Give the reader a newer token than it has used. False: there is none."""
         async with session.turn:
             if reader.token == session.token:
                 body = {"grantType": "refresh_token", "refreshToken": session.refresh}
@@ -112,7 +125,7 @@ class Sessions:
     # -- links that open the console once -----------------------------------------------------------
 
     def link(self, session: Session) -> str:
-        """A secret for which the session is given once."""
+        """A ticket that `redeemed` exchanges for the session once."""
         self._links = dict(self._living())
         ticket = secrets.token_urlsafe(32)
         self._links[ticket] = (time.monotonic() + LINK_LIFE, session)

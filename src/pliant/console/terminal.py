@@ -1,4 +1,4 @@
-"""A terminal into a running task: a shell there, as `pliant exec -it` starts one."""
+"""A terminal with a shell in a running task, as `pliant exec -it` starts one."""
 
 import asyncio
 import codecs
@@ -21,17 +21,17 @@ LEAVE = """event => {
     document.querySelector('[aria-label="End the terminal"]').focus()
   }
 }"""
-"""A terminal takes every key, Tab too: this one leads out of it."""
+"""Ctrl+F6 moves the focus out of the terminal, which takes every other key, also Tab."""
 
 
 class Terminal:
     """One shell at a time; it ends with the page."""
 
     def __init__(self, frame: Frame, path: str, pod: Callable[[], str]) -> None:
-        """`path` of the workload, `pod`: which of its tasks is meant."""
+        """`path`: of the workload in the API; `pod`: returns the chosen task."""
         self.frame, self.path, self.pod = frame, path, pod
         self.session = ""
-        self.keys: asyncio.Queue[str] = asyncio.Queue()
+        self.keys: asyncio.Queue[str] = asyncio.Queue()  # of the current session
         with tag("div").classes("bar"):
             words("h2", "Terminal")
             tag("div").classes("space")
@@ -43,6 +43,7 @@ class Terminal:
 
     async def _open(self) -> None:
         self.box.clear()
+        self.keys = asyncio.Queue()
         with self.box:
             self.screen = ui.xterm(
                 {"screenReaderMode": True, "cols": COLUMNS, "rows": ROWS, "convertEol": False},
@@ -67,8 +68,8 @@ class Terminal:
             return
         self._shown(True)
         self.note.text = "Ctrl+F6 leaves the terminal."
-        background_tasks.create(self._print(self.session), name="terminal: output")
-        background_tasks.create(self._type(self.session), name="terminal: input")
+        typing = background_tasks.create(self._type(self.session, self.keys), name="terminal: input")
+        background_tasks.create(self._print(self.session, typing), name="terminal: output")
         ui.run_javascript("document.querySelector('.terminal textarea').focus()")
 
     def _shown(self, on: bool) -> None:
@@ -84,16 +85,17 @@ class Terminal:
             with contextlib.suppress(Refusal):  # it has just ended
                 await self.frame.calls.send("POST", f"/api/v1/exec/{self.session}/resize", size)
 
-    async def _type(self, session: str) -> None:
-        """In the order in which keys were pressed, many at once when the server is slow."""
-        while self.session == session:
-            text = await self.keys.get()
-            while not self.keys.empty():
-                text += self.keys.get_nowait()
-            with contextlib.suppress(Refusal):  # it has just ended, which the output says
+    async def _type(self, session: str, keys: asyncio.Queue[str]) -> None:
+        """Send the keys in order, many at once if the server is slow."""
+        while True:
+            text = await keys.get()
+            while not keys.empty():
+                text += keys.get_nowait()
+            with contextlib.suppress(Refusal):  # it has just ended, as the output shows
                 await self.frame.calls.send("POST", f"/api/v1/exec/{session}/input", text.encode())
 
-    async def _print(self, session: str) -> None:
+    async def _print(self, session: str, typing: asyncio.Task[None]) -> None:
+        """Show the output until the session ends; its input ends then too."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         why = "The shell has ended."
         try:
@@ -103,6 +105,8 @@ class Terminal:
                 self.screen.write(decoder.decode(piece))
         except Refusal as error:
             why = str(error)
+        finally:
+            typing.cancel()
         if self.frame.client.is_deleted:
             await self._kill(session)
         elif self.session == session:

@@ -1,7 +1,7 @@
-"""The server's own part of the state folder: layout version, lock, token, and where it can be reached.
+"""The server's part of the state folder: layout version, lock, token, and the server's address.
 
-The folder is private to its owner (mode 0700). The holder of the lock is the server; a server that is taken
-over keeps its lock on a file that no longer has a name, and learns from the store's epoch that it is over.
+The folder is private to its owner (mode 0700). The holder of the lock is the server. A replaced server keeps
+a lock on a file without a name, and learns from the store's epoch that it no longer leads.
 """
 
 import errno
@@ -22,7 +22,7 @@ from pliant.store.private import demand_private
 from pliant.store.reserve import Reserve
 
 LAYOUT = 1
-"""Version of the state folder. A release reads its own and older ones."""
+"""Version of the state folder. A release reads its own version and older ones."""
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -47,7 +47,7 @@ class StateFolder:
 
     @property
     def address(self) -> str | Path:
-        """Where the store is: a database that was chosen, or a file in the folder."""
+        """Where the store is: the chosen database, or the file in the folder."""
         try:
             return (self.path / "database").read_text().strip()
         except FileNotFoundError:
@@ -55,7 +55,7 @@ class StateFolder:
 
     @staticmethod
     def check_address(address: str) -> None:
-        """Raise StoreError for one that says its password: everybody could read it."""
+        """Raises StoreError for an address with a password, which anybody could read."""
         place = locate(address)
         if isinstance(place, URL) and place.password is not None:
             raise StoreError("An address may not contain a password. Put it into ~/.pgpass.")
@@ -73,7 +73,7 @@ class StateFolder:
         return address
 
     def choose(self, address: str | None) -> None:
-        """Keep the state in that database from now on; None: in the folder's own file."""
+        """Records the database that keeps the state from now on; None: the folder's own file."""
         if address is None:
             (self.path / "database").unlink(missing_ok=True)
         else:
@@ -85,25 +85,24 @@ class StateFolder:
 
     @property
     def standby_log(self) -> Path:
-        """Of a server that was started to stand by, also once it leads."""
+        """Log of a server that was started as a standby, even once it leads."""
         return self.path / "standby.log"
 
     @property
     def socket(self) -> Path:
-        """Where the server's own account reaches it without a token."""
+        """The socket at which the server's own account needs no token."""
         return self.path / "sock"
 
     @property
     def listeners(self) -> Path:
-        """Where the server that leads gives its sockets to one that stands by."""
+        """The socket at which the leader hands its listeners to a standby server."""
         return self.path / "listeners"
 
     def prepare(self) -> None:
-        """Create it, or refuse one that a newer release has written; nothing is changed then."""
+        """Creates the folder. Raises StoreError; if a newer release wrote it, nothing is changed."""
         demand_private(self.path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.scarce(spend=True)
             version = self.path / "VERSION"
             if version.exists():
                 found = version.read_text().strip()
@@ -112,6 +111,7 @@ class StateFolder:
                         f"The state folder {self.path} has layout version {found}; this release knows up to "
                         f"{LAYOUT}. Use the newer release, or another folder with --state."
                     )
+            self.scarce(spend=True)
             self.write("VERSION", f"{LAYOUT}\n", mode=0o600)
         except OSError as error:
             raise StoreError(
@@ -121,7 +121,7 @@ class StateFolder:
             ) from error
 
     def scarce(self, spend: bool) -> bool:
-        """True if its disk is nearly full; with `spend` what is kept for that is given up. Raises OSError."""
+        """True if the disk is nearly full; `spend`: gives up a piece of the reserve then. Raises OSError."""
         return Reserve(self.path).scarce(spend)
 
     def lock(self, *, take_over: bool, role: str = LEADER) -> int:
@@ -148,10 +148,10 @@ class StateFolder:
                 continue
             if os.path.exists(name) and os.path.samestat(os.fstat(fd), os.stat(name)):
                 return fd
-            os.close(fd)  # somebody took over between our open and our lock
+            os.close(fd)  # another process took over between our open and our lock
 
     def secret(self, name: str) -> str:
-        """A random word that is made once and kept with mode 0600."""
+        """A random secret, made once and kept with mode 0600."""
         path = self.path / name
         if path.exists():
             return path.read_text().strip()
@@ -160,7 +160,7 @@ class StateFolder:
         return word
 
     def word(self, name: str) -> "Word":
-        """The same as it is at any time: another process may put a new one in its place."""
+        """A secret, read again at each call because another process may replace it."""
         self.secret(name)
         return Word(self, name)
 
@@ -174,7 +174,7 @@ class StateFolder:
         return int(text) if text.isdecimal() and int(text) < 65536 else 0
 
     def record(self, role: str = LEADER) -> dict[str, Any]:
-        """What the running server in that role wrote about itself; empty if there is none."""
+        """The record of the running server in that role; {} if there is none."""
         try:
             found = json.loads((self.path / f"{role}.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -185,12 +185,12 @@ class StateFolder:
         self.write(f"{role}.json", json.dumps(record, indent=1) + "\n", mode=0o600)
 
     def drop_record(self, pid: int, role: str = LEADER) -> None:
-        """Remove the record if it is still that process's."""
+        """Removes the record if it is still that process's."""
         if self.record(role).get("pid") == pid:
             (self.path / f"{role}.json").unlink(missing_ok=True)
 
     def standby(self) -> dict[str, Any]:
-        """The record of a server that stands by; empty if none does."""
+        """The record of the standby server; {} if there is none."""
         try:
             os.close(self.lock(take_over=False, role=STANDBY))
         except FolderInUse:
@@ -198,7 +198,7 @@ class StateFolder:
         return {}
 
     def write(self, name: str, text: str, *, mode: int) -> None:
-        """Whole or not at all; on a full disk with pieces of what is kept for that. Raises OSError."""
+        """Writes the file whole or not at all; a full disk costs pieces of the reserve. Raises OSError."""
         while True:
             try:
                 return self._write(name, text, mode)
@@ -207,26 +207,27 @@ class StateFolder:
                     raise
 
     def _write(self, name: str, text: str, mode: int) -> None:
-        draft = self.path / f".{name}.{os.getpid()}"
+        target = self.path / name
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(fd, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(draft, self.path / name)
+        os.rename(draft, target)
 
 
 class Word:
-    """A secret of a state folder. What is put in its place counts with the next question."""
+    """A secret of a state folder; a replacement counts from the next call on."""
 
     def __init__(self, folder: StateFolder, name: str) -> None:
         self._folder, self._name, self._path = folder, name, str(folder.path / name)
-        self._read: tuple[tuple[int, int, int], str] | None = None  # (what the file was, its text)
+        self._read: tuple[tuple[int, int, int], str] | None = None  # (identity of the file, its text)
 
     def __call__(self) -> str:
-        """The word now; where its file is gone or empty, one that nobody knows."""
+        """The current secret; if its file is gone or empty, an unknown random one."""
         try:
-            seen = os.stat(self._path)  # for each request: Path.stat takes five times as long
+            seen = os.stat(self._path)  # called for each request, and Path.stat takes five times as long
             known = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
             if self._read is None or self._read[0] != known:
                 self._read = (known, Path(self._path).read_text().strip())
@@ -235,5 +236,5 @@ class Word:
         return (self._read and self._read[1]) or secrets.token_urlsafe(32)
 
     def renew(self) -> None:
-        """Make another one. Raises OSError; the old one counts then."""
+        """Replaces the secret. Raises OSError; then the old one stays valid."""
         self._folder.write(self._name, secrets.token_urlsafe(32) + "\n", mode=0o600)
