@@ -1,4 +1,4 @@
-"""The program that mpirun calls instead of ssh, and what answers it in a worker: both ends are here."""
+"""The program that mpirun calls instead of ssh, and its server in a worker: both run here."""
 
 import os
 import socket
@@ -11,6 +11,7 @@ import pytest
 
 from pliant.engines.kube.pods import mpi_shell
 from pliant.engines.kube.pods.mpi_shell import SIZE, Broken, Way, call
+from tests.house.gaps import gap
 from tests.house.waiting import until
 from tests.kubernetes.keeper import free_ports
 
@@ -27,7 +28,7 @@ sys.exit(call(*sys.argv[1:4], int(sys.argv[4])))
 
 @pytest.fixture
 def worker(tmp_path):
-    """Its port."""
+    """Starts the worker's server; gives its port."""
     (port,) = free_ports(1)
     log = tmp_path / "log"
     with log.open("wb") as said:
@@ -44,8 +45,26 @@ def worker(tmp_path):
     assert process.wait(60) == 128 + 15
 
 
+def test_it_listens_on_ipv4_too_where_sockets_of_ipv6_are_for_ipv6_alone(monkeypatch):
+    """As on a node with net.ipv6.bindv6only=1."""
+    if not socket.has_dualstack_ipv6():
+        gap("no IPv6", "run where sockets of IPv6 can be made")
+
+    class Alone(socket.socket):
+        def __init__(self, family=-1, *args):
+            super().__init__(family, *args)
+            if family == socket.AF_INET6:
+                self.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socket", Alone)
+        listener = mpi_shell.listening(0)
+    with listener, socket.create_connection(("127.0.0.1", listener.getsockname()[1]), 5):
+        pass
+
+
 def said(port, command, word="the word"):
-    """Exit code, standard output and error of the command, as mpirun gets them."""
+    """The command's exit code, standard output and error, as mpirun gets them."""
     words = [sys.executable, "-c", CALL, word, "127.0.0.1", command, str(port)]
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
@@ -67,7 +86,7 @@ def test_who_does_not_know_the_word_starts_nothing(worker, tmp_path):
 
 
 def test_what_was_heard_once_starts_nothing_again(worker, tmp_path):
-    """Somebody on the way has written down all that a caller said."""
+    """An attacker on the network has recorded all that a caller sent, and replays it."""
     port, *_ = worker
     heard = []
     with socket.create_connection(("127.0.0.1", port), 10) as sock:

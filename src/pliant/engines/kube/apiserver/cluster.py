@@ -1,4 +1,4 @@
-"""What we ask of the API server: each change names the uid of what it is about."""
+"""Requests to the API server; each change names the uid of its object."""
 
 import logging
 import time
@@ -38,10 +38,10 @@ M = TypeVar("M", bound=DictMixin)
 
 
 class Refused(Exception):
-    """The API server does not take it; says why."""
+    """The API server refuses a request; the text says why."""
 
     def __init__(self, why: str, *, later: bool = False) -> None:
-        """`later`: it may take it then."""
+        """`later`: it may accept the request later."""
         super().__init__(why)
         self.later = later
 
@@ -55,19 +55,19 @@ def status_of(error: ApiError) -> int:
 
 
 Owner = Mapping[str, Any]
-"""A reference to an object in the same namespace: what has it is deleted with that object."""
+"""A reference to an object in the same namespace: its dependents are deleted with that object."""
 
 
 def owned(owner: Owner | None) -> dict[str, Any]:
-    """What metadata say of it."""
+    """The part of the metadata that names the owner; {} without one."""
     return {} if owner is None else {"ownerReferences": [dict(owner)]}
 
 
 KEPT_BY_BUDGET = "DisruptionBudget"
-"""Why an eviction is refused."""
+"""Cause of a refused eviction."""
 
 AGAIN = 30.0
-"""Seconds until that is told again."""
+"""Seconds until the same refusal is logged again."""
 
 WAITS = (
     "pod %s/%s is not stopped yet: %s. The cure: `kubectl edit poddisruptionbudget --namespace %s`, or "
@@ -75,7 +75,7 @@ WAITS = (
 )
 
 TERMINATING = "NamespaceTerminating"
-"""Why nothing can be created in a namespace."""
+"""Cause of a refused creation."""
 
 
 def causes(error: ApiError) -> list[str]:
@@ -84,7 +84,7 @@ def causes(error: ApiError) -> list[str]:
 
 
 def missing(call: Callable[[], T]) -> T | None:
-    """What the call returns; None if what it is about is not there."""
+    """What `call` returns; None if its object does not exist."""
     try:
         return call()
     except ApiError as error:
@@ -94,16 +94,16 @@ def missing(call: Callable[[], T]) -> T | None:
 
 
 class Cluster:
-    """Of one server, whose objects carry its name. Every method may raise ApiError and httpx2.HTTPError."""
+    """Requests of one server about its objects. Every method may raise ApiError and httpx2.HTTPError."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.client, self.name = client, name
-        self._told: dict[str, float] = {}  # uid -> when it is told again that a budget keeps it, monotonic s
+        self._told: dict[str, float] = {}  # by uid: when a refusal by a budget is logged again, monotonic s
 
     # ---- pods ----
 
     def create(self, manifest: Mapping[str, Any]) -> Seen:
-        """The pod, no matter who created it. Raises Refused."""
+        """Creates the pod, and its namespace; an existing pod of that name is returned. Raises Refused."""
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         for _ in range(2):
             try:
@@ -142,7 +142,7 @@ class Cluster:
     def claim(
         self, pod: Seen, attempt: AttemptId, gpus: Sequence[str], notes: Mapping[str, str]
     ) -> Seen | None:
-        """The pod, which somebody else made, as that attempt; None if it has changed or gone meanwhile."""
+        """Marks a pod of others as that attempt's; None if it has changed or gone meanwhile."""
         change = {
             "metadata": {
                 "uid": pod.uid,
@@ -162,8 +162,8 @@ class Cluster:
             raise
 
     def take(self, pod: Seen, attempt: AttemptId, place: Placement, more: Mapping[str, str]) -> Seen | None:
-        """As `claim` and `bind` in one request; None if it is gone or bound. An API server before 1.35 leaves
-        out the labels of a binding, so the annotations say whose it is."""
+        """As `claim` and `bind` in one request; None if the pod is gone or bound. An API server before 1.35
+        drops the labels of a binding, so the annotations also name the owner."""
         notes = {**more, CLUSTER: self.name, ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)}
         labels = {CLUSTER: self.name, WORKLOAD: attempt.workload}
         metadata = {"name": pod.name, "uid": pod.uid, "annotations": notes, "labels": labels}
@@ -181,7 +181,7 @@ class Cluster:
         self._change(pod, {"annotations": dict(notes)})
 
     def resize(self, pod: Seen, cpu: int, memory: int) -> None:
-        """Have its main container ask for that. A limit that somebody has set on it moves along.
+        """Sets the requests of its main container; a limit that is set moves by the same amount.
 
         Raises Refused.
         """
@@ -190,7 +190,7 @@ class Cluster:
             return
         main = next(each for each in found.spec.containers if each.name == pod.main)
         limits, moved = (main.resources and main.resources.limits) or {}, {}
-        had = (main.resources and main.resources.requests) or {}  # the watch may not have told of it yet
+        had = (main.resources and main.resources.requests) or {}  # the watch may be behind
         if "cpu" in limits:
             moved["cpu"] = f"{millicores_of(limits['cpu']) + cpu - millicores_of(had.get('cpu', '0'))}m"
         if "memory" in limits:
@@ -213,7 +213,7 @@ class Cluster:
             raise Refused(f"{why}.") from error
 
     def explain(self, pod: Seen, reason: str, why: str) -> None:
-        """Say in its conditions why it is not bound."""
+        """Writes into its conditions why it is not bound."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": why}
         change = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         self._unless_past(
@@ -223,13 +223,13 @@ class Cluster:
         )
 
     def warn(self, pod: Seen, reason: str, why: str) -> None:
-        """As `explain`, and as an event."""
+        """As `explain`, and writes an event."""
         self.explain(pod, reason, why)
         metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         self.event({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}, reason, why)
 
     def event(self, about: Mapping[str, Any], reason: str, why: str) -> None:
-        """A warning about that object; of one without a namespace it is told in `default`."""
+        """Writes a warning event about that object; for one without a namespace, in `default`."""
         metadata = about["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace") or "default"
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -253,13 +253,13 @@ class Cluster:
         self._unless_past(lambda: self.client.create(made(Event, event), namespace=namespace))
 
     def look(self, pod: Seen) -> Seen | None:
-        """As it is now; None if it, or its name, is gone."""
+        """The pod as it is now; None if it, or its name, is gone."""
         found = missing(lambda: self.client.get(Pod, pod.name, namespace=pod.namespace))
         now = None if found is None else seen(found)
         return now if now is not None and now.uid == pod.uid else None
 
     def bind(self, pod: Seen, node: str) -> None:
-        """Does nothing if it is gone, bound, or another one by now: the watch tells."""
+        """Does nothing if the pod is gone, bound or replaced: the watch reports that."""
         self._unless_past(lambda: self._bind(pod, {"name": pod.name, "uid": pod.uid}, node))
 
     def _bind(self, pod: Seen, metadata: Mapping[str, Any], node: str) -> None:
@@ -268,7 +268,7 @@ class Cluster:
             self.client.create(binding, pod.name, namespace=pod.namespace)
 
     def evict(self, pod: Seen, grace: int | None) -> bool:
-        """Ask it to end in `grace` seconds (None: its own); False if a disruption budget forbids it now."""
+        """Asks it to end in `grace` seconds (None: its own); False if a disruption budget forbids it now."""
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -287,24 +287,28 @@ class Cluster:
         return True
 
     def _tell(self, pod: Seen, error: ApiError) -> None:
-        """Which budget keeps it; an API server that is only busy is not worth a word."""
+        """Logs which budget blocks the eviction; nothing if the API server is only busy."""
         details = error.status.details
         said = [each.message for each in (details and details.causes) or [] if each.reason == KEPT_BY_BUDGET]
-        if said and self._told.get(pod.uid, 0.0) < time.monotonic():
-            self._told[pod.uid] = time.monotonic() + AGAIN
+        now = time.monotonic()
+        if said and self._told.get(pod.uid, 0.0) < now:
+            for uid, at in self._told.copy().items():  # other threads change it
+                if at < now:
+                    self._told.pop(uid, None)
+            self._told[pod.uid] = now + AGAIN
             why = said[0] or ""
             log.warning(
                 WAITS, pod.namespace, pod.name, why.rstrip("."), pod.namespace, pod.namespace, pod.name
             )
 
     def release(self, pod: Seen) -> None:
-        """Its end is recorded: the cluster may forget it."""
+        """Removes our finalizer, because the pod's end is recorded."""
         if FINALIZER in pod.finalizers:
             rest = [each for each in pod.finalizers if each != FINALIZER]
             self._change(pod, {"finalizers": rest})
 
     def remove(self, pod: Seen) -> None:
-        """Nothing of it lives: it goes, with its logs. Raises Refused if it may not go yet."""
+        """Deletes a pod that has ended, with its logs. Raises Refused if a budget forbids it now."""
         if not pod.deleting and not self.evict(pod, 0):
             raise Refused(f"pod {pod.name} cannot be evicted yet", later=True)
         self.release(pod)
@@ -315,7 +319,7 @@ class Cluster:
         self._unless_past(lambda: patch(patch_type=PatchType.MERGE), pod)
 
     def _unless_past(self, call: Callable[[], object], pod: Seen | None = None) -> None:
-        """`pod`: a conflict about one that is still there is raised, so that it is tried again."""
+        """Ignores 404 and 409; with `pod`, raises a conflict about a pod that exists, to be retried."""
         try:
             call()
         except ApiError as error:
@@ -335,7 +339,7 @@ class Cluster:
         owner: Owner | None = None,
         renew: bool = True,
     ) -> None:
-        """In a secret; with `renew` it replaces what was there."""
+        """Keeps data in a secret; with `renew` it replaces an existing one."""
         namespace = namespace or self.client.namespace
         labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
         metadata = {"name": name, "namespace": namespace, "labels": labels} | owned(owner)
@@ -352,7 +356,7 @@ class Cluster:
                 self.client.replace(secret)
 
     def kept(self, name: str) -> Mapping[str, str] | None:
-        """What `keep` got without a namespace, in base64; None if it is gone."""
+        """What `keep` was given without a namespace, in base64; None if it is gone."""
         found = missing(lambda: self.client.get(Secret, name))
         return None if found is None else found.data or {}
 
@@ -369,8 +373,8 @@ class Cluster:
     # ---- pods that find one another ----
 
     def introduce(self, name: str, workload: str, namespace: str, owner: Owner | None) -> None:
-        """A service without an address of its own: each pod of that workload that names it as its subdomain
-        is known as `<hostname>.<name>` in that namespace, from the moment it has an address."""
+        """Makes a headless service: a pod of that workload whose subdomain is `name` is known as
+        `<hostname>.<name>` in that namespace as soon as it has an address."""
         labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
         spec = {
             "clusterIP": "None",
@@ -385,5 +389,5 @@ class Cluster:
                 raise
 
     def part(self, name: str, namespace: str) -> None:
-        """What `introduce` made is no longer needed."""
+        """Deletes the service that `introduce` made."""
         missing(lambda: self.client.delete(Service, name, namespace=namespace))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What mpirun calls instead of ssh in the pods of one job, and what answers it there.
+"""Replaces ssh for mpirun in the pods of one job: the client that mpirun calls, the server in each worker.
 
-Usage: rsh serve, in each worker; rsh [ssh options] HOST COMMAND..., by mpirun. Both know the word of the job.
-Every message carries a code that only this word and both sides' random numbers give, with its place in the
-conversation: nobody else can start anything, change anything on the way, or say it again. Nothing is hidden.
-Standard library only, and nothing newer than Python 3.7: it runs in the image of the job.
+Usage: rsh serve, in each worker; rsh [ssh options] HOST COMMAND..., by mpirun. Both know the job's secret.
+Every message carries an HMAC of its body and its place in the conversation, keyed by the secret and both
+sides' random numbers: others cannot start a command, nor change or replay a message. No encryption. Standard
+library only, and nothing newer than Python 3.7: it runs in the image of the job.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ PORT = 23457
 WORD = "PLIANT_TRAIN_TOKEN"
 SIZE = 32  # bytes of a random number and of a code
 MOST = 1 << 20  # bytes of one message
-KNOCK = 10.0  # seconds in which a caller must have said what it wants
-PATIENCE = 60.0  # seconds for a worker that has not begun to listen
+KNOCK = 10.0  # seconds in which a caller must have sent its command
+PATIENCE = 60.0  # seconds to wait for a worker that does not listen yet
 RUNNING: set[int] = set()  # process groups
 
 
 class Broken(Exception):
-    """The other side is gone, or does not know the word."""
+    """The other side is gone, or does not know the secret."""
 
 
 class Way:
-    """Messages between two that know the word: a kind of one letter, and bytes."""
+    """Authenticated messages between two sides that know the secret: a kind of one letter, and bytes."""
 
     def __init__(self, sock: socket.socket, word: str, *, caller: bool) -> None:
         self._sock, self._caller = sock, caller
@@ -85,11 +85,13 @@ class Way:
 
 
 def listening(port: int) -> socket.socket:
-    """To all addresses, of both kinds where there are both."""
+    """Listens on all addresses, IPv6 and IPv4 where both exist."""
     for family in (socket.AF_INET6, socket.AF_INET):
         try:
             listener = socket.socket(family)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # whatever net.ipv6.bindv6only says
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listener.bind(("", port))
         except OSError:
             if family == socket.AF_INET:
@@ -130,7 +132,7 @@ def answer(sock: socket.socket, word: str) -> None:
         except (Broken, OSError, ValueError, KeyError, TypeError) as error:
             print(f"refused a caller: {error}", file=sys.stderr, flush=True)
             return
-        with suppress(Broken, OSError):  # the caller is gone, and what it started with it
+        with suppress(Broken, OSError):  # the caller is gone, and its command is killed
             run(way, command)
 
 
@@ -143,7 +145,7 @@ def run(way: Way, command: str) -> None:
     ended = threading.Event()
 
     def watch() -> None:
-        with suppress(Broken, OSError):  # a caller has nothing more to say but this
+        with suppress(Broken, OSError):  # the caller sends no more; this returns when it leaves
             way.hear()
         if not ended.is_set():
             end(process.pid)
@@ -172,7 +174,7 @@ def run(way: Way, command: str) -> None:
 
 
 def call(word: str, host: str, command: str, port: int = PORT, patience: float = PATIENCE) -> int:
-    """What the command prints there, and its exit status; 255 as ssh if there is no way."""
+    """Prints the command's output; returns its exit status, or 255, as ssh does, if it cannot be reached."""
     until = time.time() + patience
     while True:
         try:
