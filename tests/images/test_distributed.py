@@ -19,7 +19,7 @@ STEPS = {"QUICKSTART_STEPS": "12", "QUICKSTART_STEP_SECONDS": "0.01"}
 
 @pytest.fixture
 def port() -> Iterator[str]:
-    """A port held by a socket that does not listen: a server may bind it, and no program gets it by chance."""
+    """A port held by a socket that does not listen: a server may bind it, and no one gets it by chance."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

@@ -1,7 +1,7 @@
-"""Runs in the environment of `setup`: the vendor's own client, runapy, works against a server of Pliant.
+"""Uses the vendor's own client, runapy, with a server of Pliant; runs in the environment of `setup`.
 
-Reads {url, ca, id, secret, image} from its input. Prints a line of JSON for each call: what was called, and
-what went wrong: the call itself, or the answer, which the client's own model of it could not read.
+Reads {url, ca, id, secret, image} from its input. Prints a line of JSON for each call: its name, and the
+problem, if the call failed or the client's model could not read the answer.
 """
 
 import json
@@ -24,13 +24,13 @@ def say(called: str, problem: str = "") -> None:
 
 
 def call(function: Callable[..., Any], model: type | None = None, /, *args: Any, **named: Any) -> Any:
-    """The answer's body; `model` is of the answer, or of each entry if it is a list."""
+    """The answer's body; checks it, or each entry of a list, against `model`."""
     api = function.__self__
     name = next(it for it in dir(api) if getattr(api, it) == function)  # __name__ may be a wrapper's
     called = f"{type(api).__name__}.{name}"
     try:
         answer = function(*args, **named)
-    except (ApiException, ValueError) as error:  # the second: a model refused what it was given
+    except (ApiException, ValueError) as error:  # ValueError: a model refused its arguments
         say(called, f"{getattr(error, 'status', type(error).__name__)} {getattr(error, 'body', error)}"[:600])
         return {}
     told = answer.data if answer.data is not None else {}
@@ -52,7 +52,7 @@ def until_phase(get: Callable[..., Any], key: str, phase: str) -> None:
 
 
 def tokens(client: RunaiClient, config: Configuration) -> Configuration:
-    """What logs in with an access key that is made here."""
+    """A configuration that logs in with a new access key."""
     auth = client.authentication_and_authorization
     own = {"client_id": config.client_id, "client_secret": config.client_secret}
     grant = models.TokenRequest(grant_type="client_credentials", **own)
@@ -99,7 +99,7 @@ def tokens(client: RunaiClient, config: Configuration) -> Configuration:
 
 
 def log_in(client: RunaiClient, name: str, word: str) -> None:
-    """Its requests carry that user's token from here on."""
+    """Its requests carry that user's token from now on."""
     asked = models.TokenRequest(grant_type="password", username=name, password=word)
     told = client.authentication_and_authorization.tokens.grant_token(asked).data
     client.api_client.set_default_header("authorization", f"Bearer {told['accessToken']}")
@@ -115,7 +115,7 @@ def projects(client: RunaiClient, cluster: str) -> str:
     made = models.ProjectCreationRequest(
         name="outside", cluster_id=cluster, description="by another client", resources=resources(2)
     )
-    # Project1 of the client is a project's measurements: no model of it is what these answer
+    # the client's Project1 is a project's measurements: it has no model of these answers
     key = str(call(api.create_project, None, made)["id"])
     told = call(api.get_project, None, key)
     asked = made.to_dict()

@@ -1,4 +1,4 @@
-"""Run:ai's own Python client: what it does with a server of Pliant, and what it cannot."""
+"""Run:ai's own Python client: what works with a server of Pliant, and what does not."""
 
 import json
 import re
@@ -13,11 +13,11 @@ from tests.house.environments import python_of
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/reference/api.md"
 NOT_HERE = {
-    "TokensApi.app_token": "404",  # /v1/k8s: of before 2.0
+    "TokensApi.app_token": "404",  # /v1/k8s: from before 2.0
     "ProjectsApi.get_projects_0": "404",
     "TokensApi.grant_token_v2": "400",  # the client itself sends neither the grant nor the secret
 }
-"""What the page names as not working, and the status that the client gets."""
+"""Calls that the page lists as not working -> the status that the client gets."""
 
 
 @pytest.fixture

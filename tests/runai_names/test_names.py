@@ -1,4 +1,4 @@
-"""The faults of the library whose names these are, each as a test that it would fail."""
+"""The faults of the library that uses these names: it would fail each of these tests."""
 
 import math
 import os
@@ -51,7 +51,7 @@ def test_no_batch_is_over_the_declared_maximum_and_none_is_too_small() -> None:
 
 
 def test_an_effective_batch_that_differs_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Fault 2: it differed without a word."""
+    """Fault 2: it differed silently."""
     runai.elastic.torch.init(256, 64, 2)
     assert capsys.readouterr().err == ""
     runai.elastic.torch.init(100, 30, 3)
@@ -60,7 +60,7 @@ def test_an_effective_batch_that_differs_is_said(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("records", [100, 101, 103, 250, 99, 1])
 def test_batches_are_exact_and_leave_nothing_out(records: int) -> None:
-    """Faults 2, 4 and 5: each update has the global batch over all GPUs, an epoch's rest stays in it."""
+    """Faults 2, 4 and 5: each update has the global batch over all GPUs; an epoch keeps its remainder."""
     runai.elastic.torch.init(100, 30, 3)
     sampler = BatchSampler(records)
     updates = sampler.updates()
@@ -98,7 +98,7 @@ def train(gpus: int, epochs: int = 2, *, whole: bool = False) -> list[torch.Tens
 
 
 def test_the_weights_do_not_depend_on_the_gpus() -> None:
-    """Faults 3 and 6: gradients were added up without their mean, so that fewer GPUs meant larger steps."""
+    """Faults 3 and 6: gradients were summed without taking the mean, so fewer GPUs made larger steps."""
     reference = train(1, whole=True)
     for gpus in (1, 2, 3, 4):
         for mine, theirs in zip(train(gpus), reference, strict=True):

@@ -1,4 +1,4 @@
-"""Elastic tasks: wanted portions compete, bonus portions come last and go back first."""
+"""Elastic tasks: wanted portions compete, bonus portions are given last and taken first."""
 
 import itertools
 
@@ -79,6 +79,12 @@ def test_gives_back_by_halves_when_it_doubles():
     assert t.rows() == ["e Running 2 n1", "f1 Running 1 n1"]
 
 
+def test_bonus_is_given_back_down_to_the_request_even_if_half_were_less():
+    t = settled("n1:5", "a=5", "e a g3 elastic double @n1*5", "f a g1 np")
+    assert t.rows() == ["e Running 3 n1", "f Running 1 n1"]
+    assert [(d.gpu_before, d.gpu_after) for d in t.decisions(verb="shrink")] == [(5000, 3000)]
+
+
 def test_nothing_goes_back_for_what_would_still_not_fit():
     t = settled("n1:3", "a=8", "e a g1 elastic")
     t.submit("f a g3")
@@ -87,7 +93,7 @@ def test_nothing_goes_back_for_what_would_still_not_fit():
 
 
 def test_bonus_never_claims_bonus():
-    """Two stretchers on one node settle, whoever has more, and stay settled."""
+    """Two elastic jobs on one node come to rest, whichever has more, and stay so."""
     t = settled("n1:4", "a=4", "e1 a g1 elastic @n1*3", "e2 a g1 elastic @n1*1")
     assert t.rows() == ["e1 Running 3 n1", "e2 Running 1 n1"]
     t.settle(wait=3_600_000)
@@ -143,7 +149,7 @@ def test_live_resizes_need_no_new_attempt():
 
 
 def _growths(t, name):
-    """When its task was stopped in order to grow by bonus."""
+    """Times at which its task was stopped to grow by bonus."""
     return [
         plan_at
         for plan_at, kind in ((e.at, e.kind) for e in t.log if e.attempt.workload == name)
@@ -225,7 +231,7 @@ def test_elastic_wants_tell_why_they_wait():
 
 
 def test_a_started_shrink_is_not_undone_when_its_cause_goes_away():
-    """The filler leaves while the elastic job restarts smaller: it comes back whole, with one restart."""
+    """f ends while the elastic job restarts smaller: the job returns at full size, with one restart."""
     t = Ticker(world("n1:2", "a=2", "e a g1 elastic @n1*2"), stop=20_000)
     t.submit("f a g1 np")
     t.cycle()
@@ -236,7 +242,7 @@ def test_a_started_shrink_is_not_undone_when_its_cause_goes_away():
 
 
 def test_a_portion_that_fits_nowhere_refuses_none_of_another_kind():
-    """What is asked for after a start is known for a moment only: its kind is no other's."""
+    """A portion asked for after a start exists for a moment only; no other kind inherits its refusal."""
     count = 20
     there = [f"a{i} a g1 x1-2 type=a p90" for i in range(count)]  # their second tasks fit nowhere
     here = [f"b{i} a g1 x1-2 type=b" for i in range(count)]

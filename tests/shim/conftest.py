@@ -1,4 +1,4 @@
-"""Stages with simulated cards, and the programs that run there, compiled once."""
+"""Stages with simulated cards, and their programs, compiled once."""
 
 from collections.abc import Iterator
 from pathlib import Path

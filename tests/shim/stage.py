@@ -26,7 +26,7 @@ OOM = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def compiler() -> list[str]:
-    """The compiler that built the native parts; a gap without one."""
+    """The compiler of the native parts; a gap without one."""
     command = shlex.split(os.environ.get("CC", "cc"))
     if not shutil.which(command[0]):
         gap("no C compiler", "install gcc or clang")
@@ -34,14 +34,14 @@ def compiler() -> list[str]:
 
 
 def compile_c(target: Path, *arguments: str | Path) -> Path:
-    """A program or library from the given sources and flags, every warning an error."""
+    """Compiles a program or library from these sources and flags; warnings are errors."""
     flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}"]
     subprocess.run([*compiler(), *flags, "-o", target, *arguments], check=True)
     return target
 
 
 class Stage:
-    """A folder on tmpfs with simulated cards; every process that starts here uses them."""
+    """A folder on tmpfs with simulated cards; all processes that it starts use them."""
 
     def __init__(self, folder: Path, tools: Path) -> None:
         self.folder, self.tools = folder, tools
@@ -53,12 +53,12 @@ class Stage:
         }
 
     def cards(self, *totals: int, context: int = 0, virtual_clock: bool = False) -> None:
-        """One card of each of these sizes, in bytes."""
+        """Makes one card of each of these sizes, in bytes."""
         made = [Card(UUIDS[index], "Simulated-GPU", total) for index, total in enumerate(totals)]
         cards.create(self.folder / "cards", made, context=context, virtual_clock=virtual_clock)
 
     def grant(self, limit: int, name: str = "w", gpu: int = 0, **more: Any) -> dict[str, str]:
-        """A workload with a share of one card: the environment of its programs. Again: a live resize."""
+        """Gives a workload a share of one card; returns its programs' environment. Again: resizes it."""
         grant = Grant(UUIDS[gpu], limit, **more)
         conf = GpuConf(name, self.folder / f"{name}.ledger", (grant,), time.monotonic_ns())
         config.write(self.conf(name), conf, {UUIDS[gpu]: 1 << 62})
@@ -75,17 +75,17 @@ class Stage:
         return self.folder / f"{name}.ledger"
 
     def count(self, gpu: int = 0) -> Card:
-        """What the card itself counts."""
+        """The card, with its own counters."""
         with closing(Cards(self.folder / "cards")) as reader:
             return reader.cards()[gpu]
 
     def tag(self, name: str = "w", gpu: int = 0) -> tuple[int, int]:
-        """What the card itself counts of one workload: bytes now, and the most that ever were."""
+        """One workload's (bytes now, peak bytes), as the card itself counts them."""
         with closing(Cards(self.folder / "cards")) as reader:
             return reader.tags(gpu)[name]
 
     def run(self, *command: object, env: dict[str, str] | None = None, check: bool = True) -> str:
-        """Standard output of one program."""
+        """Runs one program; returns its standard output."""
         done = self.complete(*command, env=env)
         assert not check or done.returncode == 0, (done.returncode, done.stdout, done.stderr)
         return done.stdout
@@ -98,7 +98,7 @@ class Stage:
         return subprocess.run(words, env=whole, capture_output=True, text=True, timeout=200, check=False)
 
     def start(self, *command: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """A program whose `ready` lines the test answers; ended with the stage's `living`."""
+        """Starts a program whose `ready` lines the test answers; `living` ends it."""
         words = [str(word) for word in command]
         pipe = subprocess.PIPE
         return subprocess.Popen(
@@ -106,7 +106,7 @@ class Stage:
         )
 
     def probe(self, route: str, *ops: object, env: dict[str, str] | None = None) -> dict[str, list[int]]:
-        """The numbers behind the last line of each op."""
+        """Op -> the numbers in its last line."""
         return answers(self.run(*self.command(route, *ops), env=env).splitlines())
 
     def command(self, route: str, *ops: object) -> list[str]:
@@ -123,7 +123,7 @@ def answers(lines: Sequence[str]) -> dict[str, list[int]]:
 
 
 def until(process: subprocess.Popen[str], word: str) -> list[str]:
-    """The lines up to and with the first that begins with word. Fails when output ends before."""
+    """The lines up to the first that begins with `word`, inclusive. Fails if the output ends before."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -142,7 +142,7 @@ def go_on(process: subprocess.Popen[str]) -> None:
 
 @contextmanager
 def living(*processes: subprocess.Popen[str]) -> Iterator[None]:
-    """Ends them whatever happens."""
+    """Ends the processes, whatever happens."""
     try:
         yield
     finally:
@@ -156,7 +156,7 @@ def living(*processes: subprocess.Popen[str]) -> Iterator[None]:
 
 @contextmanager
 def on_tmpfs() -> Iterator[Path]:
-    """A folder where such files live on a node: in memory where there is such a place."""
+    """A temporary folder in memory, as on a node; on disk if /dev/shm is not writable."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="pliant-test-", dir=place) as folder:
         yield Path(folder)

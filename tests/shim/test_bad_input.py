@@ -1,4 +1,4 @@
-"""Whatever is wrong with a config or a ledger: one line, and never more memory than was meant."""
+"""Any error in a config or a ledger: one line of output, and never more memory than intended."""
 
 import random
 import shutil
@@ -73,7 +73,7 @@ def test_a_missing_config_gives_nothing_and_shows_nothing(stage: Stage) -> None:
     assert "it is missing" in done.stderr
     code = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
     assert stage.run(sys.executable, "-c", code, env=env) == "0\n"
-    del env["PLIANT_GPU_CONF"]  # lost on the way (su, ssh): then the fixed place counts, where nothing is
+    del env["PLIANT_GPU_CONF"]  # lost by su or ssh: the fixed path counts, which does not exist
     done = stage.complete(*stage.command("soname", "init"), env=env)
     assert done.stdout == f"init {NOT_PERMITTED}\n"
 

@@ -1,4 +1,4 @@
-"""The simulated drivers by themselves: the whole card, one count, nothing left by the dead."""
+"""The simulated drivers alone: the whole card, one counter, no memory left by dead processes."""
 
 import signal
 import sys
@@ -58,7 +58,7 @@ def test_mipmaps_hosts_contexts_and_resets(stage: Stage) -> None:
     stage.cards(GIB, context=100 * MIB)
     said = stage.probe("soname", "init", "ctx", "info", "fill:mipmap:64M:256M", "fill:host:64M:4G")
     assert said["info"] == [0, GIB - 100 * MIB, GIB]
-    assert said["fill"] == [0, 4 * GIB]  # no card counts memory of the host
+    assert said["fill"] == [0, 4 * GIB]  # cards do not count host memory
     said = stage.probe("soname", "init", "ctx", "alloc:512M", "reset", "second:512M", "info")
     assert said["second"] == [0, 0]
     assert said["info"] == [0, GIB - 100 * MIB, GIB]

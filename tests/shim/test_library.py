@@ -1,4 +1,4 @@
-"""The shim as a file: what it needs and shows; programs that use no GPU do not notice it."""
+"""The shim as a library: its dependencies and symbols; programs without GPUs do not notice it."""
 
 import os
 import re
@@ -71,7 +71,7 @@ def test_other_programs_do_not_notice(stage: Stage) -> None:
 
 
 def test_names_of_other_libraries_are_theirs(stage: Stage, tools: Path) -> None:
-    """dlerror, RTLD_NEXT, RTLD_DEFAULT and versions, as programs use them."""
+    """dlerror, RTLD_NEXT, RTLD_DEFAULT and versions work as without the shim."""
     stage.cards(GIB)
     program = compile_c(tools / "names", HERE / "names.c", "-ldl")
     assert stage.run(program, env=stage.grant(256 * MIB)) == "ok\n"
@@ -86,7 +86,7 @@ def test_it_compiles_without_a_warning(tools: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_on_the_other_processor(tmp_path: Path) -> None:
-    """Cross-compiled and run under an emulator: the assembly of dlsym is written twice."""
+    """Cross-compiled and run in an emulator, as dlsym's assembly exists for two architectures."""
     cross, run = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
     if not cross or not run:
         gap("no aarch64 tools", "apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user")

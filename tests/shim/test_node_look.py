@@ -1,5 +1,5 @@
-"""What an agent sees of its node: programs that really use simulated GPUs; whose they are is written as the
-kernel writes it."""
+"""What an agent sees of its node: real programs on simulated GPUs; files in the kernel's format name their
+pods."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ GPU = UUIDS[0]
 
 
 class Node:
-    """A /proc with those processes that a test names, and what the driver says of them."""
+    """A fake /proc with a test's processes, and the driver's reports on them."""
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.on, self.now = folder / "proc", dict[int, int](), 0.0
@@ -65,7 +65,7 @@ def reasons(look: object) -> list[tuple[str, str]]:
 
 
 def test_what_a_pod_uses_with_what_its_driver_adds(stage, node, program):
-    """A context of 100 MiB is no allocation: NVML tells of it, by the pid of the node."""
+    """A context of 100 MiB is no allocation: NVML reports it, by the pid on the node."""
     node.process(7001, POD, own=program.pid, amount=612 * MIB)
     node.process(7002, OTHER, own=program.pid, amount=GIB)  # each pod counts its processes from 1
     node.looker.look(kept(stage), {POD, OTHER})
@@ -91,13 +91,13 @@ def test_above_its_limit_for_a_while(stage, node, program):
 
 
 def test_who_uses_a_gpu_without_being_allowed_to(stage, node, program):
-    """Twice in a row: a process of a part outside of its ledger, one of a foreign pod, one of no pod."""
+    """Seen twice in a row: a process outside its part's ledger, one of a foreign pod, one without a pod."""
     node.process(7001, POD, own=program.pid, amount=512 * MIB)
     node.process(7002, POD, own=99, amount=GIB)
     node.process(7003, OTHER, amount=GIB)
     node.process(7004, "", amount=GIB)
     whole = "33333333-3333-4333-8333-333333333333"
-    node.process(7005, whole, amount=GIB)  # of a job with a whole GPU
+    node.process(7005, whole, amount=GIB)  # it belongs to a job with a whole GPU
     node.on[7006] = GIB  # it has just ended
     assert reasons(node.looker.look(kept(stage), {POD, whole})) == []
     found = node.looker.look(kept(stage), {POD, whole})

@@ -1,4 +1,4 @@
-"""One limit over many processes, however they come and go."""
+"""One limit for many processes that come and go."""
 
 import signal
 import subprocess
@@ -44,7 +44,7 @@ def test_a_forked_child_is_a_process_of_its_own(stage: Stage, how: str) -> None:
         assert len(ledger.uses(stage.ledger())) == 2
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        (use,) = ledger.uses(stage.ledger())  # the child's copy of the memory keeps no slot of its parent's
+        (use,) = ledger.uses(stage.ledger())  # the child does not keep its parent's slot
         assert use.charged == {NAME: 424 * MIB}
         go_on(parent)
         said = answers(until(parent, "info"))
@@ -76,7 +76,7 @@ def test_many_short_processes_leave_nothing(stage: Stage) -> None:
     env = stage.env | stage.grant(GIB)
     command = stage.command("soname", "init", "ctx", "alloc:8M")
     quick = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    for _ in range(40):  # 16 at a time, half of them killed in the middle of whatever they do
+    for _ in range(40):  # 16 at a time, half of them killed at random points
         batch = [subprocess.Popen(command, **quick) for _ in range(8)]
         for process in batch[::2]:
             process.kill()
@@ -99,7 +99,7 @@ def test_a_limit_changes_under_a_running_program(stage: Stage) -> None:
         said = answers(until(program, "ready"))
         assert (said["total"], said["info"]) == ([0, 2 * GIB], [0, GIB, 2 * GIB])
         assert said["fill"] == [OOM, GIB]
-        stage.grant(512 * MIB)  # less than it has: nothing is taken, nothing more is given
+        stage.grant(512 * MIB)  # less than it has: it keeps that, and gets no more
         go_on(program)
         said = answers(until(program, "ready"))
         assert (said["total"], said["info"]) == ([0, 512 * MIB], [0, 0, 512 * MIB])
@@ -126,7 +126,7 @@ def test_what_the_node_sees_beyond_the_charge_counts(stage: Stage) -> None:
         until(first, "ready")
         seen = {first.pid: 600 * MIB}
         before = ledger.observe(stage.ledger(), UUIDS[0], seen, {})
-        assert ledger.used(stage.ledger()) == {NAME: 512 * MIB}  # one look may have been unlucky
+        assert ledger.used(stage.ledger()) == {NAME: 512 * MIB}  # one look may have come at a bad time
         ledger.observe(stage.ledger(), UUIDS[0], seen, before)
         assert ledger.used(stage.ledger()) == {NAME: 600 * MIB}
         said = stage.probe("soname", "init", "ctx", "fill:alloc:8M", env=env)

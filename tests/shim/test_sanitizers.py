@@ -13,7 +13,7 @@ OWN = [path for path in sorted(NATIVE.glob("shim/*.c")) if path.name != "entry.c
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0",
     "TSAN_OPTIONS": "halt_on_error=1",
-}  # the simulated driver keeps handles
+}  # the simulated driver never frees handles
 
 
 @pytest.mark.long

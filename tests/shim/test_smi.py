@@ -1,4 +1,4 @@
-"""`nvidia-smi` for simulated cards: the familiar table and queries, alone and through the shim."""
+"""`nvidia-smi` for simulated cards: the usual table and queries, alone and through the shim."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Many processes at once, a third of them killed: the card's own count is the judge."""
+"""Many processes at once, a third of them killed: the card's own counter decides."""
 
 import os
 import random
@@ -20,7 +20,7 @@ def built(tools: Path) -> Path:
 
 
 def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit: int) -> int:
-    """Returns how many allocations were refused to those that lived."""
+    """Plays a storm; returns the number of refused allocations of the processes that survived."""
     program = built(tools)
     env = stage.env | stage.grant(limit)
     random.seed(processes * ops)
@@ -32,7 +32,7 @@ def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit:
     ]
     os.close(gate)
     try:
-        for process in running:  # a context needs room as well: the first would leave none to the last
+        for process in running:  # contexts need room: the first processes would leave none for the last
             assert process.stdout is not None and process.stdout.readline() == "up\n"
         os.close(opened)
         doomed = random.sample(running, processes // 3)
@@ -80,8 +80,8 @@ def test_who_was_killed_counts_no_more_once_another_has_its_place(stage: Stage, 
 def test_a_short_storm(stage: Stage, tools: Path) -> None:
     """16 processes of 7,000 calls; `make test-long` plays 64 of 100,000."""
     stage.cards(4 * GIB)
-    refused = storm(stage, tools, 16, 7_000, 64 * MIB, 20_480)  # each alone holds more than that
-    assert refused > 0  # the limit was in the way
+    refused = storm(stage, tools, 16, 7_000, 64 * MIB, 20_480)  # each alone wants more than the limit
+    assert refused > 0  # the limit had an effect
     verdict(stage, 64 * MIB)
 
 

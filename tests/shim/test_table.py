@@ -1,4 +1,4 @@
-"""Every way to the driver and every kind of memory, held to half a card; without the shim, the whole one."""
+"""Every way to the driver and every kind of memory gets half a card; without the shim, the whole one."""
 
 import sys
 from pathlib import Path
@@ -36,7 +36,7 @@ print(*ok(cu.cuMemGetInfo()))
 def named(route: str, stage: Stage) -> str:
     if route == "path":
         return str(DRIVERS / "libcuda.so.1")
-    if route == "bare":  # a driver that is opened under its development name, from another folder
+    if route == "bare":  # opens the driver by its development name, from another folder
         bare = stage.folder / "libcuda.so"
         bare.symlink_to(DRIVERS / "libcuda.so.1")
         return str(bare)
@@ -123,9 +123,9 @@ def test_contexts_count(stage: Stage) -> None:
 def test_nvml_shows_the_share(stage: Stage) -> None:
     stage.cards(16 * GIB, 16 * GIB)
     mine, other = stage.grant(HALF, gpu=1), stage.grant(4 * GIB, "other", gpu=1)
-    stage.probe("soname", "init", "ctx", "alloc:1G", env=other)  # has run before
+    stage.probe("soname", "init", "ctx", "alloc:1G", env=other)  # an earlier run
     own = stage.start(*stage.command("soname", "init", "ctx:0", "ready"), env=mine)
-    with living(own):  # the first card is not this workload's
+    with living(own):  # the first card belongs to another workload
         assert until(own, "ctx")[-1] == "ctx 2"
     visible = mine | {"CUDA_VISIBLE_DEVICES": UUIDS[1]}
     neighbour = other | {"CUDA_VISIBLE_DEVICES": UUIDS[1]}

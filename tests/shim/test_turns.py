@@ -1,6 +1,6 @@
 """Compute shares on the simulated clock.
 
-The card runs kernels in arrival order and knows no shares; its own trace of what ran when is the judge.
+The card runs kernels in the order of arrival and has no shares; the tests check its own trace of kernels.
 """
 
 import signal
@@ -58,7 +58,7 @@ def kernels(stage: Stage) -> list[Kernel]:
 
 
 def busy(found: list[Kernel], name: str, start: int, end: int) -> int:
-    """Nanoseconds that the workload's kernels ran in this window."""
+    """Nanoseconds for which the workload's kernels ran in this window."""
     return sum(max(0, min(k.end, end) - max(k.start, start)) for k in found if k.tag == name)
 
 
@@ -68,7 +68,7 @@ def windows(found: list[Kernel], end: int, length: int = WINDOW) -> list[tuple[i
 
 
 def farthest(found: list[Kernel], name: str, share: float, end: int, length: int = WINDOW) -> float:
-    """The worst relative error of its share over any window."""
+    """The largest relative error of its share in any window."""
     parts = []
     for start, stop in windows(found, end, length):
         total = sum(busy(found, k, start, stop) for k in {kernel.tag for kernel in found})
@@ -92,16 +92,16 @@ def test_fair_shares(stage: Stage, worker: Path, name: str) -> None:
     for workload, weight in shares.items():
         assert farthest(found, workload, weight / 1000, 5000) < 0.05, workload
     start, stop = windows(found, 5000)[0][0], windows(found, 5000)[-1][1]
-    # who gives its turn back wakes who waits: 2.4 % and more were idle while such a sign could be missed
+    # returning a turn wakes the waiting process: while wake-ups could be lost, 2.4 % and more were idle
     assert sum(busy(found, workload, start, stop) for workload in shares) > 0.995 * (stop - start)
 
 
 def test_who_takes_the_place_of_one_that_ended_with_the_turn_does_not_pay_for_it(
     stage: Stage, worker: Path
 ) -> None:
-    """Seen on a real GPU: a quarter got nothing for the first 1.5 s, and 20.1 % of 8 s."""
+    """Seen on a real GPU: a quarter got nothing for the first 1.5 s, and 20.1 % over 8 s."""
     stage.cards(GIB, virtual_clock=True)
-    strict = grants(stage, {"first": 250}, "strict")  # holds the turn when it ends, alone as it is
+    strict = grants(stage, {"first": 250}, "strict")  # alone, so it holds the turn when it ends
     for name, env in {"first": strict["first"], "bare": {"PLIANT_SIM_TAG": "bare"}}.items():
         with started(stage, worker, {name: "2000 4 0 0 1000"}, {name: env}) as running:
             assert running[name].wait(timeout=200) == 0
@@ -114,7 +114,7 @@ def test_who_takes_the_place_of_one_that_ended_with_the_turn_does_not_pay_for_it
 
 
 def test_fair_shares_of_three(stage: Stage, worker: Path) -> None:
-    """The smallest has turns of 24 ms: one more of them in 2 s is 6 % of its share, in 5 s 2.4 %."""
+    """The smallest has turns of 24 ms: an additional one is 6 % of its share in 2 s, 2.4 % in 5 s."""
     shares = {"a": 200, "b": 300, "c": 500}
     works = {"a": "2000 4 0 0 8000", "b": "1000 8 0 0 8000", "c": "3000 2 0 0 8000"}
     found = run(stage, worker, works, grants(stage, shares, "fair"))
@@ -134,13 +134,13 @@ def test_idle_time_goes_to_who_waits(stage: Stage, worker: Path) -> None:
     works = {
         "a": "2000 2 100 200 5000",
         "b": "2000 4 0 0 5000",
-    }  # a wants half of the time, half of it is its own
+    }  # a wants half of the time; its share is half
     found = run(stage, worker, works, grants(stage, {"a": 500, "b": 500}, "fair"))
     start, stop = windows(found, 5000)[0][0], windows(found, 5000)[-1][1]
     used = busy(found, "a", start, stop) + busy(found, "b", start, stop)
     assert used / (stop - start) > 0.95
     own = busy(found, "a", start, stop)
-    assert own / (stop - start) > 0.15  # 100 ms of wanting, at half speed, and 200 ms of pause: a sixth
+    assert own / (stop - start) > 0.15  # 100 ms of work at half speed, 200 ms of pause: a sixth
     assert used - own > 0.95 * ((stop - start) - own)
 
 
@@ -157,7 +157,7 @@ def test_none_is_the_card_s_own_order(stage: Stage, worker: Path) -> None:
 
 
 def in_the_driver(stage: Stage, pid: int) -> bool:
-    """Whether one of its threads, all stopped, holds the simulated card's own lock: nobody could take it."""
+    """True if one of its stopped threads holds the simulated card's own lock, which blocks all others."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         while task.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
             pass
@@ -170,7 +170,7 @@ def in_the_driver(stage: Stage, pid: int) -> bool:
 def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: signal.Signals) -> None:
     stage.cards(GIB, virtual_clock=True)
     envs = grants(stage, {"a": 500, "b": 500}, "fair")
-    works = {"a": "2000 4 0 0 100000", "b": "2000 4 0 0 100000"}  # no test is so slow that it misses them
+    works = {"a": "2000 4 0 0 100000", "b": "2000 4 0 0 100000"}  # long enough for any test
     with started(stage, worker, works, envs) as running:
         while len(kernels(stage)) < 300:
             assert running["b"].poll() is None
@@ -179,7 +179,7 @@ def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: s
             running["a"].send_signal(signal.SIGCONT)
             running["a"].send_signal(how)
         after = [0]
-        while after[-1] <= 500 * MS:  # until it has gone on for a while
+        while after[-1] <= 500 * MS:  # until it has continued for a while
             assert running["b"].poll() is None
             found = kernels(stage)
             gone = max(k.end for k in found if k.tag == "a")

@@ -1,4 +1,4 @@
-"""pliant-gpu-used: what is asked in a container whose GPU is shared."""
+"""pliant-gpu-used: the program that servers run in containers with a shared GPU."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_it_tells_what_is_used_and_programs_hear_of_their_limit(stage: Stage) ->
         lower = text(256 * MIB, 2)
         assert keeps_to(text(2 * GIB, 1), said())
         assert not keeps_to(lower, said()), "it has not heard"
-        conf.write_text(lower)  # as a kubelet does: nobody announces it
+        conf.write_text(lower)  # as a kubelet does: without a signal
         assert not keeps_to(lower, said()), "it uses more"
         go_on(program)
         assert answers(until(program, "ready"))["fill"] == [OOM, 0], "the very next allocation hears of it"

@@ -1,4 +1,4 @@
-"""config.yaml and its check: what is wrong is named, with the cure."""
+"""config.yaml and its check: errors name the fault and the remedy."""
 
 from pathlib import Path
 

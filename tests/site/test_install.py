@@ -1,4 +1,4 @@
-"""What makes a machine a shared one: files below a root, units that systemd understands, findings."""
+"""Setting up a shared machine: files below a root, units that systemd understands, findings."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ NATIVES = Path(warden.__file__).parents[1] / "engines" / "local" / "bin"
 
 @pytest.fixture
 def root():
-    """A folder in which root alone can change anything."""
+    """A folder that only root can change."""
     if os.geteuid() != 0:
         gap("no root", "run the tests as root: they make files that root alone may change")
     if not all((NATIVES / name).exists() for name in NATIVE):
@@ -78,7 +78,7 @@ def test_systemd_understands_the_units(root):
     if shutil.which("systemd-analyze") is None:
         gap("no systemd", "apt install systemd")
     units = root / "etc/systemd/system"
-    for name in STARTED:  # the programs of which it asks whether they are there
+    for name in STARTED:  # the programs whose presence it checks
         text = (units / name).read_text()
         (units / name).write_text(
             text.replace("/opt/pliant/bin/pliant", "/usr/bin/true").replace(

@@ -1,4 +1,4 @@
-"""openid.yaml: what is wrong is named, with the cure, and nothing of it that may be a secret."""
+"""openid.yaml: errors name the fault and the remedy, and quote nothing that may be a secret."""
 
 import pytest
 

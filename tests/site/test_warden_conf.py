@@ -1,4 +1,4 @@
-"""The warden's configuration as the server reads it: what is wrong is refused with its line and the cure."""
+"""The warden's configuration as the server reads it: errors name the line and the remedy."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ GOOD = "server-user pliant\nsupervisor /usr/local/lib/pliant/pliant-supervise\n"
 
 @pytest.fixture
 def conf(request):
-    """A file in a folder that root alone can change."""
+    """A file in a folder that only root can change."""
     if os.geteuid() != 0:
         gap("no root", "run the tests as root: they make files that root alone may change")
     folder = Path("/run") / f"plt-conf-{os.getpid()}-{abs(hash(request.node.name))}"

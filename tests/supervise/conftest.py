@@ -1,4 +1,4 @@
-"""The supervisors that the contract is held against: in C, in C under the sanitizers, in Python."""
+"""The supervisors that must keep the contract: in C, in C under the sanitizers, in Python."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Static where libc allows it, as the wheel's build makes it."""
+    """The compiled supervisor, static if libc allows it, like the wheel's."""
     if not compiler():
         gap("no C compiler", "install gcc or clang")
     target = tmp_path_factory.mktemp("native") / "pliant-supervise"
@@ -35,12 +35,12 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LOST_THREAD = re.compile(r"==\d+==Unable to get registers from thread \d+\.")
-"""No finding: the search for leaks stops all threads, and one of them had just ended."""
+"""Not a finding: the search for leaks stops all threads, and one of them had just ended."""
 
 
 @pytest.fixture(params=["native", "sanitized", "python"])
 def new_attempt(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
-    """Makes attempts under one of the supervisors and leaves nothing of them behind."""
+    """Makes attempts under one of the supervisors, and removes them at the end."""
     reports = tmp_path / "sanitizer"
     environment = {}
     if request.param == "python":

@@ -1,4 +1,4 @@
-"""Starts attempts as the local engine does, under either supervisor, and looks at what they leave."""
+"""Starts attempts as the local engine does, under either supervisor, and reads what they leave."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "native" / "supervise.c"
 TWIN = ROOT / "src" / "pliant" / "engines" / "local" / "fallback" / "supervise.py"
 FALLBACK = "pliant-supervise: the Python fallback: no compiled supervisor is installed\n"
-SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
+SECONDS = 120.0  # for what takes milliseconds on an idle machine
 
 
 def compiler() -> str | None:
-    """$CC wins when set."""
+    """The C compiler; $CC takes precedence."""
     wanted = os.environ.get("CC")
     return next((cc for cc in ([wanted] if wanted else ["cc", "gcc", "clang"]) if shutil.which(cc)), None)
 
@@ -35,7 +35,7 @@ def compile_c(source: Path, target: Path, *flags: str) -> subprocess.CompletedPr
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Polls; fails after SECONDS. Returns what the condition gave."""
+    """Polls a condition; returns its value once it is true. Fails after SECONDS."""
     end = time.monotonic() + SECONDS
     while not (value := condition()):
         assert time.monotonic() < end, f"waited {SECONDS} s for: {what}"
@@ -44,7 +44,7 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 def alive(pid: int) -> bool:
-    """False for a zombie, too."""
+    """True if the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -52,7 +52,7 @@ def alive(pid: int) -> bool:
 
 
 def carriers(attempt: str) -> list[int]:
-    """Living processes with PLIANT_ATTEMPT=attempt in their environment."""
+    """Live processes with PLIANT_ATTEMPT=attempt in their environment."""
     wanted = f"PLIANT_ATTEMPT={attempt}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -70,7 +70,7 @@ class Attempt:
     def __init__(self, folder: Path, supervisor: Sequence[str], environment: dict[str, str]) -> None:
         self.folder = folder
         self.folder.mkdir()
-        # Of no other test in any other process: what carries it is killed in the end.
+        # Unique in all test processes: whatever carries it is killed in the end.
         self.id = f"{uuid4().hex}/{folder.name}/1"
         self.supervisor = list(supervisor)
         self.environment = {"PATH": os.environ["PATH"], **environment, "PLIANT_ATTEMPT": self.id}
@@ -92,9 +92,9 @@ class Attempt:
         stderr: int = subprocess.DEVNULL,
         at_once: bool = False,
     ) -> None:
-        """Returns once the supervisor has said whether the task runs, or at once.
+        """Returns once the supervisor has reported whether the task runs; at once with `at_once`.
 
-        leak: descriptors that it must not keep.
+        leak: descriptors that the supervisor must not keep.
         """
         read, write = os.pipe()
         own = ["--dir", str(self.folder), "--lock-fd", str(self.lock_fd), "--ready-fd", str(write)]
@@ -138,7 +138,7 @@ class Attempt:
         self.process.wait(SECONDS)
 
     def wait(self) -> dict[str, Any]:
-        """exit.json, once the supervisor has ended as it should."""
+        """Waits until the supervisor exits with 0; returns exit.json."""
         assert self.process
         assert self.process.wait(SECONDS) == 0
         record: dict[str, Any] = json.loads(self.path("exit.json").read_text())
@@ -148,7 +148,7 @@ class Attempt:
         return self.folder / name
 
     def output(self) -> str:
-        """The log, without the line that the fallback begins it with."""
+        """The log, without the fallback's first line."""
         text = self.path("log").read_text()
         if not self.is_fallback:
             return text
@@ -167,7 +167,7 @@ class Attempt:
         return True
 
     def clear(self) -> None:
-        """Whatever a test did, nothing of it lives on."""
+        """Ends all that a test started."""
         if self.process:
             self.process.kill()
             self.process.wait(SECONDS)

@@ -1,4 +1,4 @@
-"""A task's own view of the files: its limits are read-only, whoever it is."""
+"""A task's own mount namespace: its limits are read-only for every user."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def run(words: Sequence[str | Path], user: int | None = None) -> subprocess.Comp
 
 @pytest.fixture(params=[None, 65533], ids=["self", "nobody"])
 def user(request: pytest.FixtureRequest) -> int | None:
-    """Who does it: whoever runs the tests, and somebody without rights."""
+    """The user of the command: None for the one that runs the tests, or one without rights."""
     if request.param is not None and (os.geteuid() != 0 or not shutil.which("setpriv")):
         return None
     return request.param
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, user: int | None) -> Path:
 
 
 def confined(native: Path, folder: Path, user: int | None) -> list[str]:
-    """How a command gets that view; a gap where this machine gives none."""
+    """The words before a command that give it that namespace; a gap if this machine allows none."""
     program = folder.parent / "supervise"
     shutil.copy(native, program)
     program.chmod(0o755)

@@ -121,7 +121,7 @@ def test_a_stop_that_the_task_ignores_ends_with_sigkill_after_the_grace(attempt:
     attempt.shell("trap '' TERM; echo up; while :; do sleep 0.05; done", "--grace-ms", "400")
     attempt.says("up\n")
     begun = time.monotonic()
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # none of them shortens it
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the grace stays as it is
         os.kill(attempt.pid, number)
     record = attempt.wait()
     assert time.monotonic() - begun >= 0.399
@@ -132,7 +132,7 @@ def test_a_stop_that_the_task_ignores_ends_with_sigkill_after_the_grace(attempt:
 
 
 def test_a_stop_at_any_moment_of_the_start_is_not_lost(new_attempt: Callable[..., Attempt]) -> None:
-    """From the line in the lock on; a lost one would take 30 s of grace."""
+    """From the line in the lock on; a lost stop would take the grace of 30 s."""
     for _ in range(10):
         attempt = new_attempt()
         attempt.launch("sleep", "1000", at_once=True)
@@ -169,7 +169,7 @@ def test_a_suspended_task_can_answer_a_stop(attempt: Attempt) -> None:
 
 
 def test_what_the_task_leaves_behind_is_ended(attempt: Attempt, tmp_path: Path) -> None:
-    """In the background, in a session of its own with its parent gone, and without the attempt's name."""
+    """Processes in the background, in a session of their own without a parent, without the attempt's name."""
     attempt.shell(
         "sleep 1000 & echo $! > background\n"
         "(setsid sh -c 'echo $$ > escaped; exec sleep 1000' &)\n"
@@ -217,14 +217,14 @@ def test_a_stop_reaches_what_escaped_and_once_only(attempt: Attempt, tmp_path: P
     attempt.stop()
     got = tmp_path / "got"
     until(lambda: got.exists() and len(got.read_text().split()) >= 2, "both heard of it")
-    attempt.stop()  # a second one is not passed on
+    attempt.stop()  # a second stop is not forwarded
     (tmp_path / "end").touch()
     attempt.wait()
     assert sorted(got.read_text().split()) == ["escaped", "main"]
 
 
 def test_after_a_stop_the_workers_have_the_whole_grace(attempt: Attempt, tmp_path: Path) -> None:
-    """The main process ends at once; a worker that still saves is not cut short after the leftovers' 2 s."""
+    """The main process ends at once; a worker that still saves is not killed after the leftovers' 2 s."""
     attempt.shell(
         "trap 'exit 0' TERM\n"
         'sh -c \'trap "touch saving; until [ -e go ]; do sleep 0.01; done; echo saved; exit" TERM\n'
@@ -235,7 +235,7 @@ def test_after_a_stop_the_workers_have_the_whole_grace(attempt: Attempt, tmp_pat
     attempt.stop()
     until((tmp_path / "saving").exists, "the worker to save")
     until(lambda: not alive(attempt.task_pid), "the main process to end")
-    time.sleep(2.1)  # the time itself is what is tested: a shorter deadline would end the worker
+    time.sleep(2.1)  # tests the time itself: a shorter deadline would end the worker
     (tmp_path / "go").touch()
     record = attempt.wait()
     assert (record["code"], record["stopped"], record["killed"]) == (0, True, False)
@@ -269,7 +269,7 @@ def test_orphans_are_reaped_while_the_task_runs(attempt: Attempt, tmp_path: Path
 
 
 def test_a_stop_before_the_end_counts_even_if_seen_after_it(attempt: Attempt) -> None:
-    """Both signals wait for the supervisor when it comes to run again."""
+    """Both signals are pending when the supervisor continues."""
     attempt.shell("echo up; until [ -e go ]; do sleep 0.01; done")
     attempt.says("up\n")
     os.kill(attempt.pid, signal.SIGSTOP)
@@ -292,7 +292,7 @@ def test_the_record_is_never_seen_half_written(attempt: Attempt) -> None:
 
 
 def block_record(attempt: Attempt) -> Path:
-    """A folder where exit.json belongs: no rename can replace it."""
+    """Makes a folder in the place of exit.json, which no rename can replace."""
     blocker = attempt.path("exit.json")
     (blocker / "something").mkdir(parents=True)
     return blocker

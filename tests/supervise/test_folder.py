@@ -1,4 +1,4 @@
-"""What the supervisor keeps in the attempt's folder, lock and log, and what the task inherits."""
+"""The supervisor's files in the attempt's folder, lock and log, and what the task inherits."""
 
 import fcntl
 import json
@@ -39,7 +39,7 @@ def test_a_killed_supervisor_leaves_a_free_lock_and_no_record_though_the_task_li
 
 
 def test_the_lock_outlives_the_starter_and_the_record_comes_before_its_end(attempt: Attempt) -> None:
-    """The starter is killed as soon as the supervisor exists: before its exec, or at any moment after."""
+    """The starter is killed as soon as the supervisor exists: before its exec or at any time after."""
     script = (
         "import fcntl, os, signal, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR); fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
@@ -133,7 +133,7 @@ def test_the_task_has_three_descriptors_and_the_supervisor_none_of_the_starters(
     for fd in (leak, *spare):
         os.close(fd)
     folder = f"/proc/{attempt.task_pid}/fd"
-    # "started" is said at its exec: its loader may just have a library open.
+    # "started" is written at its exec: its loader may still have a library open.
     until(lambda: sorted(os.listdir(folder)) == ["0", "1", "2"], "no descriptor but three")
     fds = {fd: os.readlink(f"{folder}/{fd}") for fd in "012"}
     assert fds["0"] == "/dev/null"
@@ -151,7 +151,7 @@ def test_the_task_has_a_session_of_its_own_and_default_signals(attempt: Attempt)
     assert words[1:4] == [str(attempt.pid), str(attempt.task_pid), str(attempt.task_pid)]
     status = Path(f"/proc/{attempt.task_pid}/status").read_text().splitlines()
     masks = dict(line.split(":\t") for line in status if line.startswith(("SigIgn", "SigBlk", "SigPnd")))
-    ours = ~(0b11 << 31)  # signals 32 and 33 are libc's own: whoever started us may have left them ignored
+    ours = ~(0b11 << 31)  # signals 32 and 33 are libc's own: our parent may have left them ignored
     assert {name: int(value, 16) & ours for name, value in masks.items()} == dict.fromkeys(masks, 0)
     assert set(masks) == {"SigPnd", "SigBlk", "SigIgn"}
     attempt.stop()
@@ -159,7 +159,7 @@ def test_the_task_has_a_session_of_its_own_and_default_signals(attempt: Attempt)
 
 
 def links(pid: int) -> list[str]:
-    """What its descriptors lead to; nothing if one was closed while we looked."""
+    """The targets of its descriptors; [] if one was closed meanwhile."""
     try:
         return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
     except FileNotFoundError:
@@ -167,12 +167,12 @@ def links(pid: int) -> list[str]:
 
 
 def environ(pid: int) -> bytes:
-    """Nothing for a moment, in the middle of an exec."""
+    """Its environment; empty for a moment during an exec."""
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def test_environment_and_folder_come_through_unchanged(attempt: Attempt, tmp_path: Path) -> None:
-    """No LC_ALL or LANG: where Python would add an LC_CTYPE of its own."""
+    """Without LC_ALL and LANG, as Python would then add an LC_CTYPE of its own."""
     attempt.environment |= {"EMPTY": "", "LINES_OF_TEXT": "a\nb", "BYTES": "\udcff"}
     attempt.launch("sleep", "1000", options=["--cwd", str(tmp_path)])
     environment = until(lambda: environ(attempt.task_pid), "its exec to be over").split(b"\0")[:-1]
@@ -212,7 +212,7 @@ def test_last_words_through_a_terminal(new_attempt: Callable[..., Attempt]) -> N
 
 
 def logs_of(attempt: Attempt) -> list[Path]:
-    """Without the times beside them."""
+    """The logs, without their files of times."""
     return sorted(path for path in attempt.folder.glob("log*") if not path.name.startswith("log-times"))
 
 
@@ -270,7 +270,7 @@ def test_a_log_that_never_takes_anything(attempt: Attempt) -> None:
 
 
 def test_a_log_that_cannot_be_opened_is_tried_again(attempt: Attempt, tmp_path: Path) -> None:
-    """More than a pipe holds is written first, so that some of it was certainly refused."""
+    """Writes more than a pipe holds first, so that some of it is certainly dropped."""
     attempt.path("log").mkdir()
     attempt.shell(
         "head -c 300000 /dev/zero | tr '\\0' x; touch lost; until [ -e go ]; do sleep 0.01; done; echo on"
@@ -286,7 +286,7 @@ def test_a_log_that_cannot_be_opened_is_tried_again(attempt: Attempt, tmp_path: 
 
 
 class SmallDisk:
-    """A file system of 128 KiB where root may mount one; elsewhere a limit on the size of a file."""
+    """A file system of 128 KiB if root may mount one; otherwise a limit on a file's size."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -306,7 +306,7 @@ class SmallDisk:
 
     def close(self) -> None:
         if self.mounted:
-            # A process that ends lets go of its memory before its files.
+            # An ending process releases its memory before its files.
             unmount = ["umount", str(self.folder)]
             until(
                 lambda: not subprocess.run(unmount, capture_output=True, check=False).returncode, "the disk"

@@ -1,4 +1,4 @@
-"""What is typed into a task: frames in its FIFO, on a pipe and on a terminal."""
+"""A task's input: frames in its FIFO, for a pipe and for a terminal."""
 
 import os
 import signal
@@ -16,16 +16,16 @@ def test_standard_input_comes_in_frames_once_each_and_ends(attempt: Attempt) -> 
     fifo = attempt.path("input")
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert TaskInput(attempt.folder).send(b"one\n", stream=7, at=0, end=False) == 4
-    attempt.says("one\n")  # a writer that came and went is no end of the input
+    attempt.says("one\n")  # the input goes on after a writer has closed
     data, at = b"x" * 300_000, 0
-    while at < len(data):  # more than fits at once; each piece again, as after a lost answer
+    while at < len(data):  # more than fits at once; each piece twice, as after a lost answer
         for _ in range(2):
             taken = TaskInput(attempt.folder).send(data[at : at + 9000], stream=7, at=4 + at, end=False)
         at += taken
     for _ in range(2):
         until(lambda: TaskInput(attempt.folder).send(b"", stream=7, at=4 + at, end=True), "room for the end")
     attempt.says("300000")
-    for at in range(5):  # nobody reads that: it stops neither
+    for at in range(5):  # without a reader: it blocks neither
         TaskInput(attempt.folder).send(b"z" * 60_000, stream=8, at=at * 60_000, end=False)
     attempt.stop()
     assert attempt.wait()["signal"] == signal.SIGTERM
@@ -43,7 +43,7 @@ def test_a_terminal_with_input(attempt: Attempt) -> None:
     assert TaskInput(attempt.folder).send(line, stream=1, at=0, end=False) == len(line)
     attempt.says("got " + "x" * 3000)
     attempt.says("50 132")
-    for _ in range(2):  # the end, too, comes once: a second one would end `read b`
+    for _ in range(2):  # the end also counts once: a second one would end `read b`
         assert TaskInput(attempt.folder).send(b"to cat\n", stream=2, at=0, end=True) == 8
     attempt.says("to cat")
     TaskInput(attempt.folder).send(b"\x03", stream=3, at=0, end=False)  # Ctrl-C
@@ -51,7 +51,7 @@ def test_a_terminal_with_input(attempt: Attempt) -> None:
 
 
 def test_what_a_task_with_closed_input_does_not_read_is_thrown_away(attempt: Attempt) -> None:
-    """Its senders get to their end, and the supervisor does not try again for ever."""
+    """Its senders finish, and the supervisor does not retry for ever."""
     attempt.shell("exec <&-; echo closed; sleep 1000", "--stdin")
     attempt.says("closed\n")
     at = 0
@@ -62,8 +62,8 @@ def test_what_a_task_with_closed_input_does_not_read_is_thrown_away(attempt: Att
 
 
 def test_what_is_no_frame_harms_the_task_and_nothing_else(attempt: Attempt) -> None:
-    """A process of the same account can write anything into the FIFO: more data than a frame may have, half a
-    frame, an unknown kind."""
+    """Any process of the account can write into the FIFO: more data than a frame may have, half a frame, an
+    unknown kind."""
     attempt.shell("cat >/dev/null; sleep 1000", "--stdin")
     writing = os.open(attempt.path("input"), os.O_WRONLY)
     for kind, said, data in ((b"D", 60_000, b"x" * 60_000), (b"?", 10, b"0123456789"), (b"D", 4000, b"few")):

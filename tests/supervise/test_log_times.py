@@ -1,4 +1,4 @@
-"""The times that a supervisor notes beside the log."""
+"""The times that a supervisor records beside the log."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ def now() -> int:
 
 
 def times_of(attempt: Attempt, name: str = "log") -> dict[str, int | None]:
-    """When each line of that file of the log came (ms)."""
+    """The time (ms) of each line of that file of the log."""
     found, at = {}, 0
     with attempt.path(name).open("rb") as file:
         times = Times(Folder(attempt.folder), file.fileno())

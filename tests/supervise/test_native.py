@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervise.starter import SECONDS, SOURCE, Attempt, compile_c, python_twin
 
-# Takes the time, becomes the supervisor; as the task it tells the time again: both ends of the same clock.
+# Notes the time and becomes the supervisor; as the task it prints the time: both by the same clock.
 STAMP = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ def test_resident_memory(request, tmp_path: Path, kind: str, limit_kb: int) -> N
 
 
 def test_from_exec_to_the_tasks_first_instruction(native: Path, tmp_path: Path) -> None:
-    """The fastest is what the supervisor costs; slower ones are what else the machine was doing."""
+    """The fastest run is the supervisor's cost; slower ones include other work of the machine."""
     source, stamp = tmp_path / "stamp.c", tmp_path / "stamp"
     source.write_text(STAMP)
     assert compile_c(source, stamp, "-O2").returncode == 0

@@ -1,4 +1,4 @@
-"""What nobody can bring about from outside: a reused pid, the order of a record's way to the disk."""
+"""What cannot be provoked from outside: a reused pid, the order in which a record is written to disk."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.house.gaps import gap
 from tests.supervise.starter import SOURCE, compile_c, compiler
 
 Kill = Callable[[int, int], object]
-"""SIGKILL for a pid, believed to have started so many ticks after its true start."""
+"""Sends SIGKILL to a pid whose start is believed to be so many ticks after its true start."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_process_that_got_the_number_of_another_is_spared(
 ) -> None:
     kill: Kill = python if supervisor == "python" else native(parts)
     kill(sleeper.pid, 1)
-    with pytest.raises(subprocess.TimeoutExpired):  # the signal would be there: it is delivered at once
+    with pytest.raises(subprocess.TimeoutExpired):  # a sent signal arrives at once
         sleeper.wait(0.2)
     kill(sleeper.pid, 0)
     assert sleeper.wait(60) == -signal.SIGKILL
@@ -69,7 +69,7 @@ def test_the_engine_opens_no_process_that_got_the_number_of_another(sleeper: sub
 
 
 ORDER = ["fsync record", "rename exit.json.tmp exit.json", "fsync folder"]
-"""Whole before it has its name, and that on disk before anybody is told: no power cut leaves half of one."""
+"""The record is complete before it has its name, and on disk before it is reported: power cuts are safe."""
 
 
 def test_the_record_is_on_disk_before_it_has_its_name(parts: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One example of each reason, cure and estimate, and where a sentence has several forms, of each form."""
+"""One example of each reason, remedy and estimate, and of each form of a sentence."""
 
 from pliant.model.quantity import GPU
 from pliant.model.reason import (
@@ -210,7 +210,7 @@ CURES = [
 ]
 
 TOGETHER = (CURES[8], CURES[4], CURES[24])
-"""Changes that are needed together."""
+"""Changes that are only sufficient together."""
 
 ESTIMATES = [
     Estimate(unknown="no-run-times"),

@@ -1,4 +1,4 @@
-"""Sentences that had to be read twice, and what is said instead: the old is nowhere, the new one is used."""
+"""Sentences that were hard to read, and their replacements: no old one is left, every new one is used."""
 
 import ast
 import functools
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-N = r"(?:[\w.-]+|\{[^{}]*\})"  # a number or name of the examples, or what a program puts there
+N = r"(?:[\w.-]+|\{[^{}]*\})"  # a number or name of the examples, or a program's placeholder
 
 PAIRS = [
     ("that it can use the best has", f"Needs {N} GPUs on one node; {N} GPUs are free on {N} eligible nodes"),
@@ -66,7 +66,7 @@ PAIRS = [
 
 @functools.cache
 def texts() -> str:
-    """All strings of the product, the sentences about decisions, README and docs, without line breaks."""
+    """All the product's strings, the sentences about decisions, README and docs, without line breaks."""
     found = [
         (ROOT / "tests" / "wording" / "sentences.txt").read_text("utf-8"),
         (ROOT / "README.md").read_text(),

@@ -1,4 +1,4 @@
-"""Every sentence about a decision, in one file that a person can read through: sentences.txt.
+"""Every sentence about a decision, in one file to read through: sentences.txt.
 
 Other tests compare codes and numbers. After a change of wording, `python -m tests.wording.test_wording`
 writes the file again; read the difference.
