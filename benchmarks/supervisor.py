@@ -46,15 +46,17 @@ class Supervised:
             "stdin": False,
         }
         env = {"PATH": os.environ["PATH"], "PLIANT_ATTEMPT": f"bench/main-0/{self._count}"}
-        self.pid, answer = spawn(self.program, folder, order, env, lock, 2**20, 1)
+        self.pidfd, answer = spawn(self.program, folder, order, env, lock, 2**20, 1)
         os.close(lock)
         said = answered(answer)
-        assert said.startswith("started"), said
+        assert said is not None and said.startswith("started"), said
 
     def end(self) -> None:
-        self.memory = max(self.memory, resident(self.pid))
-        os.kill(self.pid, signal.SIGTERM)
-        os.waitpid(self.pid, 0)
+        about = Path(f"/proc/self/fdinfo/{self.pidfd}").read_text()
+        self.memory = max(self.memory, resident(int(about.partition("Pid:")[2].split()[0])))
+        signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
+        os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        os.close(self.pidfd)
 
 
 def true() -> None:

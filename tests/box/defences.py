@@ -106,9 +106,20 @@ DEFENCES = (
     Defence(
         READ, "what an owner shares is for those alone who were named",
         f"{API}/identity/principal.py",
-        'return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})',
+        'return bool({"project", *(f"user:{name}" for name in names)} & {*workload.shared})',
         "return True",
         f"{SHARED}::test_the_log_and_the_inside_of_a_job_are_its_owners",
+    ),
+    Defence(
+        READ, "a stream ends when its reader loses the right",
+        f"{API}/guard.py", "if time.monotonic() >= due:", "if False:",
+        "api/test_streams.py::test_no_chunk_is_sent_once_the_right_is_lost",
+    ),
+    Defence(
+        READ, "what an inference runs is changed only by those who may run commands in it",
+        f"{API}/routes/workloads/submit.py",
+        'check(caller, "workloads:exec", about(row, identity, board, caller))', "pass",
+        "api/test_rights.py::test_on_a_shared_machine_what_an_inference_runs_is_changed_by_its_owner_alone",
     ),
     Defence(
         READ, "values of variables are in no text about a launch",
