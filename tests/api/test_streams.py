@@ -304,14 +304,14 @@ def test_a_right_that_is_taken_away_ends_what_is_watched(api: Api, client: Clien
 def test_no_chunk_is_sent_once_the_right_is_lost(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "EVERY", 0.0)
     may = Principal("reader", grants=(Grant(SYSTEM.id),))
-    state = SimpleNamespace(standing=lambda: may)
+    state = SimpleNamespace(resolve=lambda: may)
     request: Any = SimpleNamespace(app=api.http.app, state=state, path_params={"identity": talks(api)})
     closed = []
 
     async def chunks() -> AsyncIterator[bytes]:
         try:
             yield b"1"
-            state.standing = lambda: replace(may, grants=())
+            state.resolve = lambda: replace(may, grants=())
             yield b"2"
         finally:
             closed.append(True)

@@ -119,9 +119,9 @@ class Authority:
 
     def who(self, header: str) -> Principal:
         """The principal of an `Authorization` header."""
-        return self.standing(header)()
+        return self.resolver(header)()
 
-    def standing(self, header: str) -> Callable[[], Principal]:
+    def resolver(self, header: str) -> Callable[[], Principal]:
         """Finds the principal of a header, with its rights at each call. A token may expire meanwhile."""
         scheme, _, token = header.partition(" ")
         token = token.strip()
@@ -340,19 +340,19 @@ class Gate:
         try:
             peer = scope.get("state", {}).get(PEER)
             if peer is None or header:
-                standing: Callable[[], Any] = self._authority.standing(header.decode("latin-1"))
-                principal = standing()
+                resolve: Callable[[], Any] = self._authority.resolver(header.decode("latin-1"))
+                principal = resolve()
                 self._demand_own(principal, peer)
             else:
-                standing = partial(self._authority.peer, peer)
-                principal = await standing()
+                resolve = partial(self._authority.peer, peer)
+                principal = await resolve()
             _check_reach(principal, scope["method"], scope["path"])
             if not (principal.owner or principal.attempt):
                 self._pace.take(principal.person)
         except Refused as error:
             await refusal(error)(scope, receive, send)
             return
-        scope.setdefault("state", {}).update(principal=principal, standing=standing)
+        scope.setdefault("state", {}).update(principal=principal, resolve=resolve)
         await self._app(scope, receive, journalled(scope, self._service, send))
 
     def _demand_own(self, principal: Principal, peer: int | None) -> None:
@@ -393,6 +393,6 @@ Caller = Annotated[Principal, Depends(_principal)]
 
 async def principal_now(request: Request) -> Principal:
     """The caller as its rights are now, while its request is still being answered. Raises Refused."""
-    found = request.state.standing()
+    found = request.state.resolve()
     principal: Principal = await found if isawaitable(found) else found
     return principal
