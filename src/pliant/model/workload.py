@@ -267,8 +267,8 @@ for _state in TaskPhase:
     _state.live = _state in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
     _state.over = _state in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 ORDERED: Final = TaskPhase.ORDERED  # in Python 3.11, access to a member by its Enum is a call
-TaskKey = tuple[str, str]
-"""Workload and name of a task."""
+TaskKey = tuple[str, ...]
+"""(workload, name) of a task. Always two: compiled code copies a tuple whose type names each element."""
 
 
 @dataclass(slots=True, init=False, unsafe_hash=True)

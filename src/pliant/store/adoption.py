@@ -17,7 +17,7 @@ from pliant.model.machine import Cluster, NodePool, Placement, Share
 from pliant.model.priority import PriorityClass
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project
-from pliant.model.workload import Attempt, Desired, Phase, Task, Workload
+from pliant.model.workload import Attempt, Desired, Phase, Task, TaskKey, Workload
 from pliant.store.codec import FORMAT, Codec
 from pliant.store.errors import StoreError
 
@@ -75,7 +75,7 @@ class Adoption:
         self._departments = {row.id: row for row in saved.of(Department)}
         self._projects = {row.id: row for row in saved.of(Project)}
         self._workloads = {row.id: row for row in saved.of(Workload)}
-        self._tasks: dict[tuple[str, str], Task] = {row.key: row for row in saved.of(Task)}
+        self._tasks: dict[TaskKey, Task] = {row.key: row for row in saved.of(Task)}
         self._classes = {row.name: row for row in saved.of(PriorityClass)}
         self._attempts: list[Attempt] = []
         self._shown: dict[str, list[tuple[Workload, Remnant]]] = {}  # by id: as recorded, the oldest first

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from pliant.model.workload import Task, TaskPhase
+from pliant.model.workload import Task, TaskKey, TaskPhase
 from pliant.sched.explain.trial import Change, Decide, apply
 from pliant.sched.plan import Decision, Plan
 from pliant.sched.settings import Settings
@@ -28,7 +28,7 @@ def come_to_rest(world: World, now: int, settings: Settings, decide: Decide, rou
     """Decide and obey until nothing changes. The world is left at rest; `Outcome.undo` takes that back."""
     decisions: list[Decision] = []
     plan = Plan()
-    before: dict[tuple[str, str], Task] = {}
+    before: dict[TaskKey, Task] = {}
     for _ in range(rounds):
         plan = decide(world, now, settings)
         decisions += plan.decisions

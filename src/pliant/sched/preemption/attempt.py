@@ -15,10 +15,14 @@ from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
 from pliant.sched.world.nodes import NodeState
 
-Rank = tuple[int, int, int, str]  # smaller is lost first: see PriceCache.rank()
+Rank = tuple[object, ...]
+"""(place of the queue, priority, -serial, workload): smaller is lost first; see PriceCache.rank().
 
-UnitRank = tuple[int, int, int, int, int, str]
-"""A Rank with the step that is lost (bonus before core) and the place of a surplus task in its group."""
+The types of ranks name no elements, as compiled code copies a tuple whose type does.
+"""
+
+UnitRank = tuple[object, ...]
+"""(place of the queue, priority, -step, -serial, place of a surplus task in its group, workload)."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]
 """(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. A policy that only

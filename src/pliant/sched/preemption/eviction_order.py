@@ -17,7 +17,7 @@ from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import least
 
-Turn = tuple[int, int, int, int, str]
+Turn = tuple[object, ...]
 """(priority, -step, -serial, place in its group, workload): the smallest of a project is lost first."""
 
 Loss = tuple[Turn, Resources]

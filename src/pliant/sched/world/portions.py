@@ -5,7 +5,7 @@ from functools import reduce
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
-from pliant.model.workload import Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.model.workload import Request, Task, TaskGroup, TaskKey, TaskPhase, Workload
 from pliant.sched.world import subgroups
 from pliant.sched.world.chunks import (
     CORE,
@@ -149,7 +149,7 @@ def _asked_for(world: Holdings, workload: Workload) -> Need:
     return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [], failed)
 
 
-def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> Need:
+def _need_of_one(world: Holdings, workload: Workload, key: TaskKey) -> Need:
     """_asked_for() of the most frequent kind: one task, all or nothing."""
     if world.claim_of(key) is not None:
         return SERVED
