@@ -23,8 +23,9 @@ from pliant.api.errors import Forbidden
 from pliant.api.identity.auth import principal_now
 from pliant.api.identity.principal import PASSWORD, Principal, place_of, unit_place
 from pliant.api.journal import begin
+from pliant.api.units import unit_missing, unit_named
 from pliant.control.audit import TRAIL
-from pliant.control.board.view import Board, QueueView
+from pliant.control.board.view import Board
 from pliant.control.errors import NotFound, Refused, Unavailable
 from pliant.model.rights import Place, permission
 from pliant.model.workload import Workload
@@ -147,21 +148,22 @@ def demand_in_project(caller: Principal, right: str, key: str, board: Board, fie
 
     '' passes: the service says that no project was named.
     """
-    view = next((it for it in board.projects.values() if key in (it.queue.id, it.queue.name)), None)
-    missing = NotFound(
-        f"There is no project {key!r}.", "See the projects with: pliant project list", field=field
-    )
-    if view is not None:
-        check(caller, right, Target("projects:read", place_of(board, view.queue.id), missing))
-    elif key:
-        raise missing
-
-
-def may_see_unit(caller: Principal, view: QueueView, what: str) -> bool:
-    return caller.may(f"{what}s:read", unit_place(view.queue))
+    if key:
+        check(caller, right, unit_target(board, "project", key, field))
 
 
 # -- where things are -------------------------------------------------------------------------------
+
+
+def unit_target(board: Board, what: str, key: str, field: str = "") -> Target:
+    """The target of a request about the project or department with that id or name.
+
+    Raises NotFound, with that field, if there is none.
+    """
+    missing, view = unit_missing(what, key, field), unit_named(board, what, key)
+    if view is None:
+        raise missing
+    return Target(f"{what}s:read", unit_place(view.queue), missing)
 
 
 def about(found: Workload | None, identity: str, board: Board, caller: Principal) -> Target:
@@ -202,16 +204,7 @@ def unit(what: str) -> Find:
     """Finds the project or department that `{key}` names, by id or name."""
 
     async def find(request: Request, here: Context, caller: Principal) -> Target:
-        board, key = here.service.board, request.path_params["key"]
-        views = board.projects if what == "project" else board.departments
-        missing = NotFound(
-            f"There is no {what} {key[:60]!r}.",
-            f"See them with: pliant {what} list (GET /api/v1/org-unit/{what}s)",
-        )
-        for view in views.values():
-            if key in (view.queue.id, view.queue.name):
-                return Target(f"{what}s:read", unit_place(view.queue), missing)
-        raise missing
+        return unit_target(here.service.board, what, request.path_params["key"])
 
     return find
 

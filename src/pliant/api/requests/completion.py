@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from pliant.api.identity.vault import Vault
 from pliant.api.requests.volumes import logins
+from pliant.api.units import project_named
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.policy import Effective, Incompliant, Issue, effective, filled, issues
@@ -21,14 +22,6 @@ PLURALS = {
     Kind.DISTRIBUTED: "distributed",
     Kind.INFERENCE: "inferences",
 }
-
-
-def project_of(board: Board, key: str) -> Project | None:
-    """By id or name."""
-    for view in board.projects.values():
-        if key in (view.queue.id, view.queue.name) and isinstance(view.queue, Project):
-            return view.queue
-    return None
 
 
 def above(board: Board, project: Project) -> list[str]:
@@ -61,7 +54,7 @@ def complete(body: wire.AnySubmission, kind: Kind, board: Board) -> wire.AnySubm
     named = body.get("templateId") or body.get("assets")
     if not named and not board.assets:
         return body
-    project = project_of(board, body.get("projectId") or body.get("projectName") or "")
+    project = project_named(board, body.get("projectId") or body.get("projectName") or "")
     if project is None:
         return body
     sent: Mapping[str, Any] = body.get("spec", {})
@@ -171,7 +164,7 @@ def overlaid(told: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]
 
 def unsealed(body: wire.AnySubmission, board: Board, vault: Vault) -> wire.AnySubmission:
     """The body with the values of the credentials that it names: for the engine, which seals them again."""
-    project = project_of(board, body.get("projectId") or body.get("projectName") or "")
+    project = project_named(board, body.get("projectId") or body.get("projectName") or "")
     if project is None:
         return body
     whole: dict[str, Any] = dict(body)

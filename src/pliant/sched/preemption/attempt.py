@@ -15,11 +15,7 @@ from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
 from pliant.sched.world.nodes import NodeState
 
-Rank = tuple[object, ...]
-"""(place of the queue, priority, -serial, workload): smaller is lost first; see PriceCache.rank().
-
-The types of ranks name no elements, as compiled code copies a tuple whose type does.
-"""
+Rank = tuple[object, ...]  # (place of the queue, priority, -serial, workload): smaller is lost first
 
 UnitRank = tuple[object, ...]
 """(place of the queue, priority, -step, -serial, place of a surplus task in its group, workload)."""

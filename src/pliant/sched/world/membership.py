@@ -47,8 +47,8 @@ MOVED = 64
 """After more changes than this, a row is sorted again as a whole."""
 
 JobKey = tuple[object, ...]
-"""The sort key of a chunk in its project: see job_key(). Compiled code unpacks a tuple with named types and
-makes it again wherever it is kept.
+"""The sort key of a chunk in its project: see job_key(). Its type names no elements, like those of other keys
+and ranks: compiled code takes a tuple with named types apart and makes it again wherever it is kept.
 """
 
 

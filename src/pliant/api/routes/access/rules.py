@@ -17,6 +17,7 @@ from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.schemas.models import Received
+from pliant.api.units import seen_unit
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound, Refused
 from pliant.control.explain.dry import Trial, Tried, together
@@ -238,11 +239,7 @@ def _scope(board: Board, caller: Principal, kind: str, key: str) -> Place:
     """Raises NotFound, also for a department or project that the caller may not see."""
     if kind in ("system", "tenant", "cluster"):
         return Place()
-    views = board.projects if kind == "project" else board.departments
-    found = next((view.queue for view in views.values() if key in (view.queue.id, view.queue.name)), None)
-    if found is None or not caller.may(f"{kind}s:read", unit_place(found)):
-        raise NotFound(f"There is no {kind} {key[:60]!r}.", f"See them with: pliant {kind} list")
-    return unit_place(found)
+    return unit_place(seen_unit(caller, board, kind, key).queue)
 
 
 def _subject(here: Context, kind: str, key: str) -> tuple[str, int]:

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Header, Query, Response
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import may_see_unit, needs, unit, workload
+from pliant.api.guard import needs, unit, workload
 from pliant.api.identity.auth import Caller
 from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, described
 from pliant.api.responses.measurements import Span, as_csv, of_subject
 from pliant.api.routes.organization.machines import check_that_cluster, known_node, known_pool
 from pliant.api.routes.workloads.workloads import find, typed
+from pliant.api.units import known_unit, may_see_unit, units
 from pliant.control.errors import BadRequest, NotFound
 from pliant.model.workload import Kind
 from pliant.wire.measurements import MeasuredGroup, Measurements
@@ -171,10 +172,9 @@ def _groups(here: Context, caller: Caller, by: str, pool: str) -> list[tuple[str
             "nodepoolName cannot be used in groups of projects.", "Leave it out.", field="nodepoolName"
         )
     what: Literal["project", "department"] = "project" if by == "Project" else "department"
-    views = board.projects if what == "project" else board.departments
     return [
         (f"{what}:{view.queue.id}", view.queue.id, view.queue.name)
-        for view in views.values()
+        for view in units(board, what).values()
         if may_see_unit(caller, view, what)
     ]
 
@@ -217,8 +217,7 @@ def _units(what: Literal["project", "department"]) -> None:
         pool: Pool = "",
     ) -> Response:
         board = here.service.board
-        views = board.projects if what == "project" else board.departments
-        found = next(it.queue.id for it in views.values() if key in (it.queue.id, it.queue.name))
+        found = known_unit(board, what, key).queue.id
         return when.told(
             _told(here, f"{what}:{found}", names, when, known_pool(board, pool).name if pool else "")
         )

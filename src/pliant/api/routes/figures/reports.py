@@ -9,7 +9,7 @@ from fastapi import Depends, Response
 
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden
-from pliant.api.guard import may_see_unit, needs
+from pliant.api.guard import needs
 from pliant.api.identity.auth import Caller
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
@@ -20,6 +20,7 @@ from pliant.api.responses.measurements import shown
 from pliant.api.responses.sheet import attached, lines
 from pliant.api.responses.times import instant, stamp
 from pliant.api.schemas.models import Received
+from pliant.api.units import may_see_unit
 from pliant.control.board.view import QueueView
 from pliant.control.errors import BadRequest, NotFound
 from pliant.model.asset import Asset, AssetKind, Scope

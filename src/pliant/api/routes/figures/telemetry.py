@@ -6,13 +6,14 @@ from typing import Annotated, Literal, TypeVar
 from fastapi import Query, Response
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import may_see_unit, needs
+from pliant.api.guard import needs
 from pliant.api.identity.auth import Caller
 from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.loads import load_of
 from pliant.api.responses.organization import parent_of
 from pliant.api.responses.times import stamp
+from pliant.api.units import may_see_unit
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView, WorkloadView
 from pliant.control.errors import NotFound
 from pliant.model.quantity import Resources

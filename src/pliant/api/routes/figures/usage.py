@@ -14,8 +14,9 @@ from pliant.api.late import Router
 from pliant.api.responses.encoding import answer, answers, empty, or_csv
 from pliant.api.responses.sheet import sheet
 from pliant.api.schemas.models import Received
+from pliant.api.units import unit_missing, unit_named
 from pliant.control.board.view import Board
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import BadRequest
 from pliant.control.usecases.usage import Standing
 from pliant.model.identity import Allowance
 from pliant.model.ledger import Usage
@@ -191,12 +192,12 @@ def _project(board: Board, key: str, *, gone: bool = False) -> str:
     """The id of a project; with `gone`, also of a deleted one that has a limit. Raises NotFound."""
     if not key:
         return ""
-    for view in board.projects.values():
-        if key in (view.queue.id, view.queue.name):
-            return view.queue.id
+    found = unit_named(board, "project", key)
+    if found is not None:
+        return found.queue.id
     if gone and any(key == project for _, project in board.access.allowances):
         return key
-    raise NotFound(f"There is no project {key[:60]!r}.", "See the projects with: pliant project list")
+    raise unit_missing("project", key)
 
 
 def _sees(caller: Principal, it: Standing, board: Board) -> bool:

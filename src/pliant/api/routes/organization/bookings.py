@@ -13,6 +13,7 @@ from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import instant, stamp
 from pliant.api.schemas.models import Received
+from pliant.api.units import known_unit
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.model.booking import Booking
@@ -80,8 +81,7 @@ def _wanted(body: BookingRequest, board: Board, caller: Principal, now: int) -> 
         if not key or not gpus:
             raise BadRequest("A reservation needs projectName and gpus.", "Or set maintenance and nodes.")
         demand_in_project(caller, "bookings:write", key, board)
-        views = board.projects.values()
-        project = next((it.queue.id for it in views if key in (it.queue.id, it.queue.name)), key)
+        project = known_unit(board, "project", key).queue.id
     end = _instant(body["end"], "end")
     comment = body.get("comment", "")
     return Booking("", body["name"], start, end, (), project, comment, caller.user), gpus

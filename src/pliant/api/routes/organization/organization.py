@@ -1,6 +1,6 @@
 """Routes for projects and departments, their quotas, and the ranks between them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, cast
@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Header, Response
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import Target, check, demand, may_see_unit, needs, unit
+from pliant.api.guard import check, demand, needs, unit, unit_target
 from pliant.api.identity.auth import Caller
 from pliant.api.identity.principal import Principal, unit_place
 from pliant.api.late import Router
@@ -20,8 +20,9 @@ from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import RANKS, UnitRenderer, parent_of
 from pliant.api.responses.times import stamp
 from pliant.api.schemas.models import Received
+from pliant.api.units import known_unit, may_see_unit, unit_named, units
 from pliant.control.board.view import Board, QueueView
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import BadRequest
 from pliant.control.usecases.changes import QueueChange, QuotaChange, revision
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
@@ -202,17 +203,6 @@ _listing: Listing[QueueView] = Listing(
 Asked = Annotated[Window, Depends(_listing.asked)]
 
 
-def _find(views: Mapping[str, QueueView], key: str, what: str) -> QueueView:
-    """By id or name."""
-    for view in views.values():
-        if key in (view.queue.id, view.queue.name):
-            return view
-    raise NotFound(
-        f"There is no {what} {key[:60]!r}.",
-        f"See them with: pliant {what} list (GET /api/v1/org-unit/{what}s)",
-    )
-
-
 IfMatch = Annotated[
     str, Header(alias="If-Match", max_length=1000, description="ETag of what was read: changed only then.")
 ]
@@ -230,26 +220,20 @@ def _quotas(body: Sequence[QuotaRequest], here: Context) -> QueueChange:
 
 def _below(here: Context, key: str | None) -> Place:
     """The place of the department with that id or name, by default of the one named default."""
-    views = here.service.board.departments.values()
-    found = next(
-        (view.queue for view in views if (key or "default") in (view.queue.id, view.queue.name)), None
-    )
-    return Place(found.id if found is not None else "-")
+    found = unit_named(here.service.board, "department", key or "default")
+    return Place(found.queue.id if found is not None else "-")
 
 
 def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
-    def views(board: Board) -> Mapping[str, QueueView]:
-        return board.projects if what == "project" else board.departments
-
     def rendered(here: Context, key: str, status: int = 200) -> Response:
         board = here.service.board
-        view = _find(views(board), key, what)
+        view = known_unit(board, what, key)
         made = answer(UnitRenderer(board, here.service.now()).unit(view), status)
         made.headers["ETag"] = f'"{revision(view.queue)}"'
         return made
 
     def found(here: Context, key: str) -> Queue:
-        return _find(views(here.service.board), key, what).queue
+        return known_unit(here.service.board, what, key).queue
 
     def changed(here: Context, caller: Caller, key: str, change: QueueChange) -> Project | Department:
         service = here.service
@@ -257,7 +241,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return update(key, change, caller.user)
 
     def seen(board: Board, caller: Principal) -> list[QueueView]:
-        return [view for view in views(board).values() if may_see_unit(caller, view, what)]
+        return [view for view in units(board, what).values() if may_see_unit(caller, view, what)]
 
     def index(here: Here, asked: Asked, caller: Caller) -> Response:
         board = here.service.board
@@ -289,7 +273,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         queue = found(here, key)
         if body.get("name", queue.name) != queue.name:
             raise BadRequest(f"The name of a {what} cannot be changed.", "Make another one.", field="name")
-        place = unit_place(_find(views(here.service.board), key, what).queue)
+        place = unit_place(known_unit(here.service.board, what, key).queue)
         if what == "project" and body.get("resources"):
             demand(caller, "projects:quota", place)
         if what == "project" and ("parentId" in body or "departmentName" in body):
@@ -304,7 +288,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         identity = found(here, key).id
         changed(here, caller, identity, replace(_quotas(body, here), only_if=_revisions(match)))
         board = here.service.board
-        view = _find(views(board), identity, what)
+        view = known_unit(board, what, identity)
         renderer = UnitRenderer(board, here.service.now())
         made = answer([renderer.resources(view, use) for use in view.uses])
         made.headers["ETag"] = f'"{revision(view.queue)}"'
@@ -315,18 +299,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         service = here.service
         right = "projects:quota" if what == "project" else "departments:update"
         for number, row in enumerate(body["entries"]):
-            missing = NotFound(
-                f"There is no {what} {row['id'][:60]!r}.",
-                f"See them with: pliant {what} list",
-                field=f"entries[{number}].id",
-            )
-            view = next(
-                (it for it in views(service.board).values() if row["id"] in (it.queue.id, it.queue.name)),
-                None,
-            )
-            if view is None:
-                raise missing
-            check(caller, right, Target(f"{what}s:read", unit_place(view.queue), missing))
+            check(caller, right, unit_target(service.board, what, row["id"], f"entries[{number}].id"))
         changes = [
             (row["id"], replace(_quotas(row["resources"], here), only_if=_revisions(row.get("etag", ""))))
             for row in body["entries"]
@@ -338,7 +311,8 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
             done = service.update_departments(changes, caller.user)
         board = service.board
         renderer = UnitRenderer(board, service.now())
-        items = [renderer.unit(views(board)[queue.id]) for queue in done if queue.id in views(board)]
+        views = units(board, what)
+        items = [renderer.unit(views[queue.id]) for queue in done if queue.id in views]
         return answer({f"{what}s": items})
 
     def delete(key: str, here: Here, caller: Caller) -> Response:

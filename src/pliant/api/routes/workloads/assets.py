@@ -9,15 +9,16 @@ from fastapi import Depends, Query, Response
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
 from pliant.api.identity.auth import Caller
-from pliant.api.identity.principal import Principal, place_of, unit_place
+from pliant.api.identity.principal import Principal, unit_place
 from pliant.api.late import Router
 from pliant.api.listing import Listing, Window
 from pliant.api.repeats import answered
-from pliant.api.requests.completion import concerns, policy_for, project_of, violations
+from pliant.api.requests.completion import concerns, policy_for, violations
 from pliant.api.requests.parse_submission import check_cluster, told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.schemas.models import Received, without_effect
+from pliant.api.units import seen_project, seen_unit, unit_named
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.policy import filled
@@ -116,19 +117,15 @@ def place_at(board: Board, scope: Scope, key: str) -> Place:
     """The place of an asset; for a missing unit, a place where only rights in the whole tenant hold."""
     if scope is Scope.TENANT:
         return Place()
-    views = board.projects if scope is Scope.PROJECT else board.departments
-    found = next((view.queue for view in views.values() if key in (view.queue.id, view.queue.name)), None)
-    return unit_place(found) if found is not None else Place("-")
+    found = unit_named(board, scope.value, key)
+    return unit_place(found.queue) if found is not None else Place("-")
 
 
 def seen_at(caller: Principal, board: Board, scope: Scope, key: str) -> Place:
     """Like `place_at`. Raises NotFound for a unit that is missing or that the caller may not see."""
-    place = place_at(board, scope, key)
-    if scope is not Scope.TENANT and not caller.may(f"{scope.value}s:read", place):
-        raise NotFound(
-            f"There is no {scope.value} {key[:60]!r}.", f"See them with: pliant {scope.value} list"
-        )
-    return place
+    if scope is Scope.TENANT:
+        return Place()
+    return unit_place(seen_unit(caller, board, scope.value, key, "meta.scopeId").queue)
 
 
 def may_see(caller: Principal, row: Asset, board: Board) -> bool:
@@ -210,9 +207,7 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
     def index(here: Here, asked: Asked, caller: Caller, comply: Comply = "") -> Response:
         board, found, project = here.service.board, rows(here, caller), None
         if comply:
-            project = project_of(board, comply)
-            if project is None or not caller.may("projects:read", place_of(board, project.id)):
-                raise NotFound(f"There is no project {comply[:60]!r}.", field="complyToProject")
+            project = seen_project(caller, board, comply, "complyToProject")
             found = [row for row in found if concerns(board, project, row)]
         judged = project if workloads else None
         body = _listing.page("entries", found, asked, lambda row: _item(row, board, judged))

@@ -11,15 +11,16 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import issue_item, policy_of
 from pliant.api.guard import demand, needs
 from pliant.api.identity.auth import Caller
-from pliant.api.identity.principal import Principal, place_of
+from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
-from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
+from pliant.api.requests.completion import PLURALS, concerns, policy_for, violations
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.spec import HIDDEN, spec_of
 from pliant.api.routes.workloads.assets import meta_of, place_at, scope_of, seen_at
 from pliant.api.schemas.models import Received, without_effect
 from pliant.api.schemas.policy_rules import check_fields
+from pliant.api.units import known_unit, seen_project, unit_named
 from pliant.control.errors import NotFound
 from pliant.control.submit.policy import WORDS, Issue, Path, Said, effective, filled, rules_of
 from pliant.model.asset import Asset, AssetKind
@@ -67,14 +68,11 @@ def _checked(kind: str, body: Mapping[str, Any]) -> str:
 def _find(here: Context, kind: str, meta: Mapping[str, Any]) -> Asset | None:
     scope, key = scope_of(meta, here.service.board)
     board = here.service.board
-    queues = board.projects if scope.value == "project" else board.departments
-    ids = {view.queue.id for view in queues.values() if key in (view.queue.id, view.queue.name)}
-    for row in board.assets:
-        if (row.kind, row.workloads, row.scope) == (AssetKind.POLICY, kind, scope) and (
-            not key or row.scope_id in ids
-        ):
-            return row
-    return None
+    unit = unit_named(board, scope.value, key) if key else None
+    of = (AssetKind.POLICY, kind, scope, "" if unit is None else unit.queue.id)
+    if key and unit is None:
+        return None
+    return next((it for it in board.assets if (it.kind, it.workloads, it.scope, it.scope_id) == of), None)
 
 
 def _known(
@@ -159,11 +157,7 @@ def effective_policy(
 ) -> Response:
     """Each default and each rule that holds for a project, and the policy that says it."""
     board = here.service.board
-    row = project_of(board, project)
-    if row is None or not caller.may("projects:read", place_of(board, row.id)):
-        raise NotFound(
-            f"There is no project {project[:60]!r}.", "See them with: pliant project list", field="projectId"
-        )
+    row = seen_project(caller, board, project, "projectId")
     found = policy_for(board, row, kind)
     return answer(
         {
@@ -195,11 +189,8 @@ def _preview(kind: str, body: AnyPolicy, here: Context, caller: Principal) -> Re
     board = here.service.board
     scope, key = scope_of(body["meta"], board)
     demand(caller, "policies:write", seen_at(caller, board, scope, key))
-    queues = board.projects if scope.value == "project" else board.departments
-    ids = [view.queue.id for view in queues.values() if key and key in (view.queue.id, view.queue.name)]
-    if key and not ids:
-        raise NotFound(f"There is no {scope.value} {key[:60]!r}.", field="meta.scopeId")
-    trial = Asset("", AssetKind.POLICY, kind, "", scope, ids[0] if ids else "", text)
+    unit = known_unit(board, scope.value, key).queue.id if key else ""
+    trial = Asset("", AssetKind.POLICY, kind, "", scope, unit, text)
     refused, checked = [], 0
     for view in sorted(board.workloads.values(), key=lambda view: view.workload.serial):
         row = view.workload

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from pliant.api.context import Context, Here
-from pliant.api.guard import demand_in_project, may_see_unit, needs
+from pliant.api.guard import demand_in_project, needs
 from pliant.api.identity.auth import Caller
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
@@ -16,6 +16,7 @@ from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import reason_item
 from pliant.api.schemas.models import Received
+from pliant.api.units import seen_unit
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.dry import Tried
@@ -48,12 +49,8 @@ def _in_sight(changes: Sequence[Any], board: Board, caller: Principal) -> Sequen
     for number, entry in enumerate(changes, 1):
         project, department, name = (entry.get(it) for it in ("project", "department", "workload"))
         demand_in_project(caller, "projects:read", project or "", board)
-        units = board.departments.values()
-        if department and not any(
-            department in (it.queue.id, it.queue.name) and may_see_unit(caller, it, "department")
-            for it in units
-        ):
-            raise NotFound(f"There is no department {department!r}.", "See them with: pliant department list")
+        if department:
+            seen_unit(caller, board, "department", department)
         if name:
             seen = [
                 view.workload.id
