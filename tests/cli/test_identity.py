@@ -34,6 +34,21 @@ def test_login_to_another_server_is_remembered(fake, run, monkeypatch, tmp_path)
     assert run("pliant logout").out == "Not logged in to any server by `login`.\n"
 
 
+def test_logout_of_a_server_that_does_not_answer_says_that_the_key_stays(run, monkeypatch, tmp_path):
+    monkeypatch.delenv("PLIANT_TOKEN", raising=False)
+    monkeypatch.delenv("PLIANT_SERVER", raising=False)
+    nowhere = "http://127.0.0.1:9"
+    (tmp_path / "config.json").write_text(json.dumps({"server": nowhere}))
+    (tmp_path / "credentials.json").write_text(json.dumps({nowhere: "plk_a_b"}))
+    (tmp_path / "credentials.json").chmod(0o600)
+    done = run("pliant logout")
+    assert (done.code, done.out) == (0, f"Logged out of {nowhere}\n")
+    assert "The key of this login is still valid there.\n" in done.err
+    assert f"revoke the key: pliant key revoke login-{os.uname().nodename}\n" in done.err
+    assert json.loads((tmp_path / "credentials.json").read_text()) == {}
+    assert run("pliant logout").out == "Not logged in to any server by `login`.\n"
+
+
 def test_a_wrong_token_is_not_remembered(fake, run, monkeypatch, tmp_path):
     monkeypatch.delenv("PLIANT_TOKEN")
     result = run(f"pliant login --server {fake.url} --token wrong")

@@ -11,7 +11,15 @@ import click
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, client_for, pass_session
-from pliant.client.errors import BadRequest, Conflict, NotFound, Refused, Unauthorized, Unreachable
+from pliant.client.errors import (
+    BadRequest,
+    Conflict,
+    NotFound,
+    PliantError,
+    Refused,
+    Unauthorized,
+    Unreachable,
+)
 from pliant.client.locate import authority_of, local_token, server_record, state_folder
 from pliant.client.transport import segment
 
@@ -195,15 +203,19 @@ def logout(session: Session) -> None:
     if url is None:
         click.echo("Not logged in to any server by `login`.")
         return
-    token = session.config.token(url)
-    session.config.set_token(url, None)
-    session.config.set_server(None)
-    if token is not None and token.startswith("plk_"):
-        with _client(session, url, token) as client:
-            try:
-                client.call("DELETE", f"{KEYS}/{segment(f'login-{os.uname().nodename}')}")
-            except (NotFound, Refused, Unauthorized):
-                session.note("The server no longer had a key of this login.")
+    token, key = session.config.token(url), f"login-{os.uname().nodename}"
+    try:
+        if token is not None and token.startswith("plk_"):
+            with _client(session, url, token) as client:
+                client.call("DELETE", f"{KEYS}/{segment(key)}")
+    except (NotFound, Refused, Unauthorized):
+        session.note("The server no longer had a key of this login.")
+    except PliantError as error:
+        session.note(f"{error} The key of this login is still valid there.")
+        session.note(f"Log in once it answers and revoke the key: {session.program} key revoke {key}")
+    finally:
+        session.config.set_token(url, None)
+        session.config.set_server(None)
     click.echo(f"Logged out of {url}")
 
 
