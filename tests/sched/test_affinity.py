@@ -116,6 +116,12 @@ TAKING = [
         ["x a g1 np @n1", "e a g2 elastic on=zone:a @n1*1"],
         ["x Running 1 n1", "e Running 2 n3"],
     ),
+    (  # groups that ask for the same in different places
+        "n1:1:zone=a n2:1:zone=b",
+        "a=9",
+        ["x a g1 @n1", "y a g1 @n2", "j a g1 on=zone:a p90 +worker g1 on=zone:b"],
+        ["x Pending 0", "y Pending 0", "j Running 2 n1+n2"],
+    ),
     (
         "n1:1:taint=k.v/NoSchedule n2:1",
         "a=0 b=1",
@@ -192,6 +198,11 @@ APART = [
         "n1:2 n2:2",
         ["x a g2 @n1", "y a g1 p99 @n2", "j a g1 x2 p90 apart=kubernetes.io/hostname"],
         ["x Pending 0", "y Running 1 n2", "j Running 2 n1+n2"],
+    ),
+    (  # the cheapest victims are both on n2
+        "n1:2 n2:2",
+        ["v a g1 @n1", "w a g1 @n1", "x a g1 @n2", "y a g1 @n2", "j a g1 x2 p90 apart=kubernetes.io/hostname"],
+        ["v Running 1 n1", "w Pending 0", "x Running 1 n2", "y Pending 0", "j Running 2 n1+n2"],
     ),
     (  # a move keeps its tasks apart
         "n1:1 n2:2 n3:1",
