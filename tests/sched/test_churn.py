@@ -108,6 +108,15 @@ def test_a_gang_that_needs_more_than_is_left_takes_nothing():
     assert "w" in budgeted(2, "n1:1 n2:1", "a=0 b=2", *jobs).running()
 
 
+@pytest.mark.parametrize(
+    ("projects", "job"), [("d/=2:max=2 d/a=2 d/b=0", "w a g2"), ("b=4:max=2", "w b g2 p90")]
+)
+@pytest.mark.parametrize(("budget", "running"), [(1, "xy"), (2, "w")])
+def test_what_a_limit_of_the_queue_takes_keeps_to_the_budget_too(projects, job, budget, running):
+    t = budgeted(budget, "n1:4", projects, "x b g1 @n1", "y b g1 @n1", job)
+    assert set(t.running()) == set(running)
+
+
 def test_who_has_no_claim_anyway_is_told_that():
     t = budgeted(0, "n1:1", "a=1 b=0", "x a g1 @n1", "w b g1")
     assert t.verdict("w").reason.code == "not-entitled"
