@@ -201,7 +201,13 @@ APART = [
     ),
     (  # the cheapest victims are both on n2
         "n1:2 n2:2",
-        ["v a g1 @n1", "w a g1 @n1", "x a g1 @n2", "y a g1 @n2", "j a g1 x2 p90 apart=kubernetes.io/hostname"],
+        [
+            "v a g1 @n1",
+            "w a g1 @n1",
+            "x a g1 @n2",
+            "y a g1 @n2",
+            "j a g1 x2 p90 apart=kubernetes.io/hostname",
+        ],
         ["v Running 1 n1", "w Pending 0", "x Running 1 n2", "y Pending 0", "j Running 2 n1+n2"],
     ),
     (  # a move keeps its tasks apart

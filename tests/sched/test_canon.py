@@ -20,6 +20,8 @@ To change a rule on purpose, record them again (`python -m tests.sched.canon tes
   World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is free.
 - The sets of workloads that hold or lack something no longer include what a trial took and gave back.
   World 227: a third task gets its place one cycle earlier, from the same workload.
+- What a queue must give up to meet a limit: surplus tasks go before cores, also before one that is enough
+  alone. World 19: a workload that got its place in the same cycle no longer gets and loses it.
 """
 
 from pathlib import Path

@@ -117,6 +117,13 @@ def test_what_a_limit_of_the_queue_takes_keeps_to_the_budget_too(projects, job, 
     assert set(t.running()) == set(running)
 
 
+def test_of_two_budgets_that_stand_in_the_way_the_one_is_told_that_allows_more_first():
+    t = budgeted(
+        1, "n1:2", "a=0 c=0 b=2", "x a g1 @n1", "y c g1 @n1", "w b g2", past={"a": (10,), "c": (50,)}
+    )
+    assert (waits(t, "w").project.id, waits(t, "w").until) == ("c", NOW + 10 * 60_000)
+
+
 def test_who_has_no_claim_anyway_is_told_that():
     t = budgeted(0, "n1:1", "a=1 b=0", "x a g1 @n1", "w b g1")
     assert t.verdict("w").reason.code == "not-entitled"

@@ -142,3 +142,41 @@ def test_of_many_victims_one_that_is_not_needed_keeps_what_it_has(had):
     scene = world("n1:18:type=x n2:18", "a=36:max=36", *small, f"c a p40 {had}", "more a g18 p90 type=x")
     plan = decide(scene.world(), NOW, Settings())
     assert {stop.attempt.workload for stop in plan.stops} == {f"a{i}" for i in range(18)}
+
+
+def _each(name, numbers, words):
+    return [f"{name}{i} b {words}" for i in numbers]
+
+
+SURPLUS = "e b g1 x1-40 @" + ",".join(["n1"] * 40)
+TO_A_LIMIT = {
+    # the limit of d, what b has, what w of a asks for on a free node, who loses something
+    "one that is enough alone": (40, ["v b g20 @n1", *_each("x", range(20), "g1 @n2")], 20, {"v"}),
+    "the largest": (
+        40,
+        [*_each("v", range(3), "g5 @n1"), "o b g5 np @n1", *_each("x", range(20), "g1 @n2")],
+        18,
+        {"v0", "v1", "v2", "x17", "x18", "x19"},
+    ),
+    "of those that are enough the least": (
+        100,
+        [*_each("v", range(19), "g5 @n1"), "u b g2 @n2", "o b g3 np @n2"],
+        87,
+        {"u", *(f"v{i}" for i in range(2, 19))},
+    ),
+    "surplus tasks and no core": (
+        80, [*_each("v", range(18), "g2 @n2"), "o b g4 np @n2", SURPLUS], 36, {"e"}
+    ),
+    "surplus tasks, whatever is enough alone": (60, ["v b g20 @n2", SURPLUS], 19, {"e"}),
+    "no surplus task if a core must go": (
+        40, ["v b g20 @n2", "e b g1 x1-18 @" + ",".join(["n1"] * 18), "o b g2 np @n2"], 20, {"v"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TO_A_LIMIT)
+def test_what_goes_to_meet_a_limit(name):
+    most, had, asked, losers = TO_A_LIMIT[name]
+    scene = world("n1:100 n2:100 n3:100", f"d/={most}:max={most} d/a={most} d/b=0", *had, f"w a g{asked}")
+    plan = decide(scene.world(), NOW, Settings())
+    assert {it.workload for it in plan.decisions if it.gpu_after < it.gpu_before} == losers

@@ -193,6 +193,12 @@ def test_who_need_not_go_in_the_end_stays():
     assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1
 
 
+def test_who_got_its_place_in_this_very_cycle_goes_before_one_that_runs():
+    """y is the oldest, so it would go last; but taking back what it was just given costs nothing."""
+    t = settled("n1:3", "a=9", "y a g1", "x1 a g1 @n1", "x2 a g1 @n1", "w a g2 p90")
+    assert t.rows("y", "x1", "x2") == ["y Pending 0", "x1 Running 1 n1", "x2 Pending 0"]
+
+
 def test_of_those_on_one_device_nobody_goes_without_need():
     """In eviction order all three would go, largest first y and x; z and y suffice and lose less."""
     jobs = ("z a g0.2 p10 @n1.0", "x a g0.3 p20 @n1.0", "y a g0.5 p30 @n1.0", "w a g0.7 p80")

@@ -16,7 +16,7 @@ from pliant.sched.preemption.modes import Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
-from pliant.sched.world.chunks import Part, Step
+from pliant.sched.world.chunks import Part
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import whole
@@ -85,7 +85,7 @@ class Simulation:
             if limit.quota:
                 return False
             lacks = limit.used + limit.asked - limit.allowed
-            found: list[tuple[tuple[bool, bool, int, Cost], Unit]] = []
+            found: list[tuple[tuple[int, bool, int, Cost], Unit]] = []
             for project in sorted(world.holders):
                 asked = limit.resource, policy.gives(project), bounded and len(attempt.units)
                 for wid in sorted(world.holders[project]) if limit.key in world.path(project) else ():
@@ -94,10 +94,10 @@ class Simulation:
                         known[wid] = asked, least, self._prices.of([] if least is None else [least])
                     _, least, cost = known[wid]
                     if least is not None:
-                        # One that suffices alone; else portions before cores, the largest first.
+                        # Portions before cores; of these one that suffices alone, else the largest.
                         enough = limit.resource != "gpu" or least.gpu >= lacks
-                        core, size = not enough and least.step is Step.CORE, 0 if enough else -least.gpu
-                        found.append(((not enough, core, size, cost), least))
+                        key = cost[0], not enough, 0 if enough else -least.gpu, cost
+                        found.append((key, least))
             if not found or not self._effort.spend(1):
                 return False
             unit = min(found, key=itemgetter(0))[1]
