@@ -65,7 +65,7 @@ from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
-from pliant.store.ended import EndedSessions
+from pliant.store.ended import brought_along
 from pliant.store.folder import FolderInUse, StateFolder
 from pliant.store.recovery import Unknown, compare, newest, reconcile, restore_backup, seal_old
 from pliant.store.ring import Ring
@@ -244,7 +244,7 @@ class Server:
                 app,
                 secret=secret,
                 peer=PEER,
-                ended=EndedSessions(self.folder),
+                ended=brought_along(self.folder, service.logouts),
                 news=app.state.context.pulse.listen,
                 home=pages,
             ),

@@ -3,12 +3,9 @@
 import asyncio
 import errno
 import http.client
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -17,8 +14,6 @@ import pytest
 from examples.walkthrough import Stage
 from pliant.console.calls import Calls, Reader, Refusal
 from pliant.console.session import Sessions
-from pliant.store.ended import EndedSessions
-from pliant.store.folder import StateFolder
 from tests.console.conftest import typed, url_of, written
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
@@ -215,18 +210,6 @@ def test_who_has_logged_out_is_out_also_of_the_next_server(stage: Stage) -> None
     typed(stage, "pliant down --yes")
     typed(stage, "pliant up")
     assert in_or_out() == [303, 303, 200]
-
-
-def test_ended_sessions_are_forgotten_when_no_cookie_of_theirs_is_valid(tmp_path: Path) -> None:
-    ended = EndedSessions(StateFolder(tmp_path))
-    ended.add("old", 100)
-    os.utime(tmp_path / "ended" / "old", (time.time() - 101, time.time() - 101))
-    ended.add("new", 100)
-    assert "old" in ended, "it is looked for once an hour"
-    ended = EndedSessions(StateFolder(tmp_path))
-    ended.add("newer", 100)
-    assert sorted(path.name for path in (tmp_path / "ended").iterdir()) == ["new", "newer"]
-    assert "new" in ended and "newer" in ended and "old" not in ended
 
 
 def test_a_logout_that_cannot_be_recorded_is_none() -> None:

@@ -20,7 +20,7 @@ class Measured:
     def __init__(self, *failures: Exception) -> None:
         self.failures = [*failures]
         self.board = SimpleNamespace(settings=SimpleNamespace(keep_history=0, keep_audit=0))
-        self.usages = SimpleNamespace(forget=lambda: None)
+        self.usages = self.logouts = SimpleNamespace(forget=lambda: None)
         self.files = SimpleNamespace(tidy=lambda: None)
 
     def now(self) -> int:

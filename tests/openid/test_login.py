@@ -18,8 +18,6 @@ from pliant.api.identity.signin import LIVES, user_id
 from pliant.console.mount import Console
 from pliant.control.service import Service
 from pliant.model.rights import PRACTITIONER, SYSTEM, VIEWER
-from pliant.store.ended import EndedSessions
-from pliant.store.folder import StateFolder
 from tests.api.stage import IMAGE, SECRET, TOKEN, Stage, stage
 from tests.openid.rig import CLIENT_SECRET, Canaille, canaille
 
@@ -40,7 +38,7 @@ class Site:
                 self.app,
                 secret=SECRET,
                 peer=PEER,
-                ended=EndedSessions(StateFolder(on.path.parent)),
+                ended=on.service.logouts,
                 news=self.app.state.context.pulse.listen,
             ),
             **more,

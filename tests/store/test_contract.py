@@ -10,7 +10,16 @@ import pytest
 from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch, StoreClosed
 from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
 from pliant.model.booking import Booking, Stage
-from pliant.model.identity import AccessKey, AccessRule, Account, Allowance, Application, LoginSession, User
+from pliant.model.identity import (
+    AccessKey,
+    AccessRule,
+    Account,
+    Allowance,
+    Application,
+    EndedSession,
+    LoginSession,
+    User,
+)
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
 from pliant.model.priority import PriorityClass
@@ -49,6 +58,7 @@ MEMORY = (
     AccessRule("r-1", "unix:bob", 5, Place(project="7"), uid=1002),
     LoginSession("s-1", "user:u-1", 2, 1, 9, "127.0.0.1"),
     Allowance("user:u-1", "7", running=2000, waiting=3, gpu_ms=2**50),
+    EndedSession("e-1", 9),
 )
 REMEMBERED = tuple(type(row) for row in MEMORY)
 

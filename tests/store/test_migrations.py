@@ -228,6 +228,7 @@ def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path)
             "mail_servers",
             "bookings",
             "custom_roles",
+            "ended_sessions",
         ):  # later versions added these tables
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))

@@ -48,7 +48,7 @@ class Session:
 
 
 class Ended(Protocol):
-    """The ids of ended sessions; a restart of the server keeps them."""
+    """The ids of ended sessions; a restart keeps them, and another server that leads then knows them."""
 
     def __contains__(self, identity: str) -> bool: ...
 

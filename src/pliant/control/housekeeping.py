@@ -30,6 +30,7 @@ def _prune(service: Service, store: Store) -> None:
             store.prune(service.now() - kept.keep_history)
             store.prune_audit(service.now() - kept.keep_audit)
             service.usages.forget()
+            service.logouts.forget()
         except StoreClosed:
             return
         except Exception as error:  # noqa: BLE001 - whatever failed, tomorrow's run may succeed

@@ -18,6 +18,7 @@ from pliant.model.identity import (
     Allowance,
     Application,
     CustomRole,
+    EndedSession,
     LoginSession,
     User,
 )
@@ -31,7 +32,7 @@ from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
-AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance | CustomRole
+AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance | CustomRole | EndedSession
 NoticeRow = Subscription | Notice | MailServer
 Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow | Usage | NoticeRow
 """Everything that is stored by identity: a put replaces the row with the same identity."""

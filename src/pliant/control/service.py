@@ -22,6 +22,7 @@ from pliant.control.usecases.bookings import Bookings
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.logouts import Logouts
 from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.refit import Fitting, refit
@@ -48,6 +49,7 @@ class Service(Streams, Tuning):
         self.priorities = Priorities(loop)
         self.assets = Assets(loop)
         self.identities = Identities(loop)
+        self.logouts = Logouts(loop)
         self.roles = Roles(loop)
         self.files = Files(loop, engines)
         self.usages = Usages(loop)

@@ -124,6 +124,14 @@ class LoginSession:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSession:
+    """A session of the web console that was ended: its cookie stays refused."""
+
+    id: str
+    expires: int  # ms; from then on no cookie of it is valid
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """An OpenID Connect provider that identifies people. docs/reference/openid.md explains each field."""
 

@@ -1,39 +1,25 @@
-"""Web sessions that were ended: their cookies stay refused after a restart of the server."""
+"""Logouts that older releases kept as files of the state folder; the store keeps them now."""
 
 import os
-import time
-from threading import Lock
+import shutil
 
+from pliant.control.usecases.logouts import Logouts
 from pliant.store.folder import StateFolder
 
 FOLDER = "ended"
+"""It holds an empty file for each ended session, named after the session's id."""
 
-EVERY = 3600.0
-"""Seconds between two removals of what is past."""
+LIFE = 7 * 24 * 3600 + 3600
+"""Seconds after its end until no cookie of a session was valid any more, in those releases."""
 
 
-class EndedSessions:
-    """An empty file for each ended session, in a folder of the state folder; its name is the session's id."""
-
-    def __init__(self, folder: StateFolder) -> None:
-        self._folder, self._path = folder, folder.path / FOLDER
-        self._lock = Lock()
-        self._due = 0.0  # when past ones are removed again
-
-    def __contains__(self, identity: str) -> bool:
-        return os.path.exists(f"{self._path}/{identity}")
-
-    def add(self, identity: str, life: float) -> None:
-        """Records the end of a session whose cookies expire within `life` seconds. Raises OSError."""
-        with self._lock:
-            self._path.mkdir(mode=0o700, exist_ok=True)
-            self._folder.write(f"{FOLDER}/{identity}", "", mode=0o600)
-            if time.time() >= self._due:
-                self._due = time.time() + EVERY
-                self._prune(time.time() - life)
-
-    def _prune(self, before: float) -> None:
-        with os.scandir(self._path) as entries:
-            for entry in entries:
-                if entry.stat().st_mtime < before:
-                    os.unlink(entry)
+def brought_along(folder: StateFolder, logouts: Logouts) -> Logouts:
+    """`logouts`, with those that a state folder still holds; their files are removed. Raises OSError."""
+    path = folder.path / FOLDER
+    if path.exists():
+        with os.scandir(path) as entries:
+            until = {it.name: round((it.stat().st_mtime + LIFE) * 1000) for it in entries}
+        logouts.keep(until)
+        logouts.forget()
+        shutil.rmtree(path)
+    return logouts

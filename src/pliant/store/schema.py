@@ -21,7 +21,7 @@ from sqlalchemy import (
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.sched.world.rows import RowKind
 
-HEAD = "0013"
+HEAD = "0014"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"

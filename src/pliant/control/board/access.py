@@ -11,6 +11,7 @@ from pliant.model.identity import (
     Allowance,
     Application,
     CustomRole,
+    EndedSession,
     LoginSession,
     User,
 )
@@ -29,6 +30,7 @@ class Access:
     sessions: Mapping[str, LoginSession] = field(default_factory=dict)
     allowances: Mapping[tuple[str, str], Allowance] = field(default_factory=dict)
     roles: Mapping[int, CustomRole] = field(default_factory=dict)
+    ended: Mapping[str, EndedSession] = field(default_factory=dict)
     user_names: Mapping[str, User] = field(default_factory=dict)
     clients: Mapping[str, Application | AccessKey] = field(default_factory=dict)  # by client id
     by_subject: Mapping[str, tuple[AccessRule, ...]] = field(default_factory=dict)
@@ -84,6 +86,7 @@ def access_of(
     sessions: Mapping[str, LoginSession],
     allowances: Mapping[tuple[str, str], Allowance],
     roles: Mapping[int, CustomRole],
+    ended: Mapping[str, EndedSession],
 ) -> Access:
     """An Access of these rows, with its indexes; the mappings are copied."""
     by_subject: dict[str, tuple[AccessRule, ...]] = {}
@@ -99,6 +102,7 @@ def access_of(
         dict(sessions),
         dict(allowances),
         dict(roles),
+        dict(ended),
         {row.name: row for row in users.values()},
         clients,
         by_subject,

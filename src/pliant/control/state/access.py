@@ -10,11 +10,12 @@ from pliant.model.identity import (
     Allowance,
     Application,
     CustomRole,
+    EndedSession,
     LoginSession,
     User,
 )
 
-KINDS = (User, Application, AccessKey, AccessRule, LoginSession, Allowance, CustomRole)
+KINDS = (User, Application, AccessKey, AccessRule, LoginSession, Allowance, CustomRole, EndedSession)
 
 
 class AccessBook:

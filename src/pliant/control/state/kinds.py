@@ -8,6 +8,7 @@ from pliant.model.identity import (
     Allowance,
     Application,
     CustomRole,
+    EndedSession,
     LoginSession,
     User,
 )
@@ -33,6 +34,7 @@ STORED_ROWS = RowKinds(
         RowKind(AccessRule, "access_rules", ("id",)),
         RowKind(CustomRole, "custom_roles", ("id",)),
         RowKind(LoginSession, "login_sessions", ("id",)),
+        RowKind(EndedSession, "ended_sessions", ("id",)),
         RowKind(Allowance, "allowances", ("subject", "project")),
         RowKind(Usage, "usages", ("day", "user", "project", "pool")),
         RowKind(Subscription, "subscriptions", ("id",)),

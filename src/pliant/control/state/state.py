@@ -21,6 +21,7 @@ from pliant.model.identity import (
     Allowance,
     Application,
     CustomRole,
+    EndedSession,
     LoginSession,
     User,
 )
@@ -227,6 +228,7 @@ class State:
                 | LoginSession()
                 | Allowance()
                 | CustomRole()
+                | EndedSession()
             ):
                 self.access.note(row, gone=gone)
             case Subscription():
