@@ -10,9 +10,20 @@ import pytest
 from fastapi.testclient import TestClient
 from joserfc import jwt
 
-from pliant.api.identity.passwords import _NOBODYS, FREE, Slow, Tries, _hasher, fits, hashed
+from pliant.api.identity.auth import token_of
+from pliant.api.identity.passwords import (
+    _NOBODYS,
+    FREE,
+    Slow,
+    Tries,
+    _hasher,
+    client_and_secret,
+    digest,
+    fits,
+    hashed,
+)
 from pliant.api.identity.tokens import ACCESS, REFRESH
-from pliant.model.identity import Provider
+from pliant.model.identity import AccessKey, Provider, subject_of
 from pliant.model.rights import TENANT, Place
 from pliant.wire.access import (
     ApplicationItem,
@@ -326,6 +337,29 @@ def test_a_key_has_its_owners_rights_or_less(api: Api, stranger: TestClient) -> 
     api.call("GET", "/api/v1/workloads", 401, headers=reader)
 
 
+def test_an_application_has_its_secret_and_no_access_keys(api: Api, stranger: TestClient) -> None:
+    """Such a key was refused at each use."""
+    bot = program(api, "nightly", (1, TENANT))
+    told = api.call("POST", "/api/v1/access-keys", 403, headers=bot, json={"name": "ours"})
+    assert told["message"].startswith("An application has no access keys: it logs in with its client id and")
+    assert told["details"] == "For a new secret: pliant app secret nightly"
+    assert not api.get("/api/v1/administration/access-keys")["accessKeys"]
+
+
+def test_a_key_that_an_application_made_before_says_what_to_use(api: Api, stranger: TestClient) -> None:
+    bot = program(api, "nightly", (1, TENANT))
+    token = token_of(*(parts := client_and_secret()))
+    owner = subject_of("service-account", "nightly")
+    key = AccessKey("k-1", "ours", parts[0], digest(token), owner, "nightly")
+    api.stage.loop.call(lambda draft: draft.put(key))
+    assert "it logs in with its client id and secret" in who(stranger, token, 401)["message"]
+    assert [it["name"] for it in api.call("GET", "/api/v1/access-keys", headers=bot)["accessKeys"]] == [
+        "ours"
+    ]
+    api.call("POST", "/api/v1/access-keys/ours/secret", 403, headers=bot)
+    api.call("DELETE", "/api/v1/access-keys/ours", 204, headers=bot)
+
+
 def test_no_program_has_the_name_of_a_user(api: Api, stranger: TestClient) -> None:
     """Reports and notifications go by the name: else each would have those of the other."""
     person(api, stranger, "anna")
@@ -337,16 +371,18 @@ def test_no_program_has_the_name_of_a_user(api: Api, stranger: TestClient) -> No
 
 
 def test_the_token_of_a_key_ends_with_the_key(api: Api, stranger: TestClient) -> None:
-    """Also the token of a program's key: it did not become one of the program itself."""
-    bot = program(api, "nightly", (1, TENANT))
-    key = api.call("POST", "/api/v1/access-keys", 201, headers=bot, json={"name": "ours", "only": "read"})
+    """It did not become one of the key's owner."""
+    person(api, stranger, "anna")
+    me = bearer(log_in(stranger, "anna")["accessToken"])
+    key = api.call("POST", "/api/v1/access-keys", 201, headers=me, json={"name": "ours", "only": "read"})
     grant = {
         "grantType": "client_credentials",
         "clientID": key["clientId"],
         "clientSecret": key["clientSecret"],
     }
     token = stranger.post(TOKEN, json=grant).json()["accessToken"]
-    api.call("DELETE", f"/api/v1/access-keys/{key['id']}", 204, headers=bot)
+    who(stranger, token)
+    api.call("DELETE", f"/api/v1/access-keys/{key['id']}", 204, headers=me)
     who(stranger, token, 401)
 
 

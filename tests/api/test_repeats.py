@@ -170,11 +170,11 @@ def test_a_refused_request_uses_no_key_up_and_a_rehearsed_one_neither(api: Api) 
 
 def test_a_key_is_the_callers_own(api: Api) -> None:
     bot = program(api, "bot", (SYSTEM.id, TENANT))
-    mine = api.call("POST", "/api/v1/access-keys", 201, json={"name": "key"}, headers=keyed("k"))
-    body = {"name": "key"}
-    its = api.call("POST", "/api/v1/access-keys", 201, json=body, headers=keyed("k", **bot))
+    mine = api.call("POST", ACCOUNTS, 201, json={"name": "mine"}, headers=keyed("k"))
+    body = {"name": "its"}
+    its = api.call("POST", ACCOUNTS, 201, json=body, headers=keyed("k", **bot))
     assert mine["id"] != its["id"]
-    assert api.call("POST", "/api/v1/access-keys", 201, json=body, headers=keyed("k", **bot)) == its
+    assert api.call("POST", ACCOUNTS, 201, json=body, headers=keyed("k", **bot)) == its
 
 
 def test_where_it_has_no_effect_it_is_refused(api: Api) -> None:

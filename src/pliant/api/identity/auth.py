@@ -53,6 +53,8 @@ def token_of(client: str, secret: str) -> str:
     return f"{KEY}{client}_{secret}"
 
 
+NO_KEYS = "An application has no access keys: it logs in with its client id and secret."
+
 NAMED = 16
 """Digits of a key's hash with which a client names the key when it asks for a proof."""
 
@@ -273,18 +275,14 @@ class Authority:
 
     def _of_key(self, key: AccessKey) -> Principal:
         """A key has the rights of its owner, as they are now."""
-        access = self._access()
         kind, _, identity = key.owner.partition(":")
         if key.expires is not None and key.expires <= time.time() * 1000:
             raise Unauthorized(
                 f"The access key {key.name} has expired.", "Create another: pliant key create NAME"
             )
-        if kind == USER:
-            user = access.users.get(identity)
-            if user is None:
-                raise Unauthorized(
-                    "The owner of the access key was deleted.", "Create your own key: pliant key create NAME"
-                )
+        if kind == APPLICATION:
+            raise Unauthorized(NO_KEYS, f"For a new secret: pliant app secret {key.owner_name}")
+        if kind == USER and (user := self._access().users.get(identity)) is not None:
             principal = self._of_user(user, key.id)
         elif kind == UNIX and not self.box and identity == self.owner:
             principal = self._owner()

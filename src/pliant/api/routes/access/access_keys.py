@@ -9,7 +9,7 @@ from fastapi import Response
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden
 from pliant.api.guard import needs
-from pliant.api.identity.auth import Caller, token_of
+from pliant.api.identity.auth import NO_KEYS, Caller, token_of
 from pliant.api.identity.passwords import client_and_secret, digest
 from pliant.api.identity.principal import Principal
 from pliant.api.late import Router
@@ -18,7 +18,7 @@ from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.schemas.models import Received
 from pliant.control.errors import BadRequest, NotFound
-from pliant.model.identity import AccessKey
+from pliant.model.identity import APPLICATION, AccessKey
 from pliant.wire.access import KeyItem, KeyList, KeyRequest, Secret
 
 router = Router(prefix="/api/v1", tags=["people and programs"])
@@ -35,9 +35,13 @@ def own_keys(here: Here, caller: Caller) -> Response:
 
 @router.post("/access-keys", dependencies=[needs("self:write")], **answers(201, KeyItem))
 def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Response:
-    """It acts with your rights as they are at the time, or with less. The secret is shown this once."""
+    """It acts with your rights as they are at the time, or with less. The secret is shown this once.
+
+    An application has no keys: it logs in with its client id and secret.
+    """
     if caller.only or caller.vouched or not caller.subject:
         raise Forbidden("This caller cannot create access keys.", "Log in by yourself: pliant login")
+    _no_application(caller)
     days = body.get("days")
     if days is not None and not 1 <= days <= 3650:
         raise BadRequest(f"Invalid lifetime of {days} days.", "Give 1 to 3650.", field="days")
@@ -70,6 +74,7 @@ def renew_key(key: str, here: Here, caller: Caller) -> Response:
     """The old secret is worth nothing from now on. The new one is shown this once."""
     if caller.only:
         raise Forbidden("This caller cannot renew access keys.", "Log in by yourself: pliant login")
+    _no_application(caller)
     row, secret = _own_key(here, caller, key), client_and_secret()[1]
     kept = digest(token_of(row.client, secret))
     return answered(
@@ -82,6 +87,12 @@ def revoke_key(key: str, here: Here, caller: Caller) -> Response:
     """By id or name. It is worth nothing from now on."""
     here.service.identities.delete_key(_own_key(here, caller, key).id)
     return empty()
+
+
+def _no_application(caller: Principal) -> None:
+    """Raise Forbidden for an application: a key of it would be refused at each use."""
+    if caller.subject.startswith(f"{APPLICATION}:"):
+        raise Forbidden(NO_KEYS, f"For a new secret: pliant app secret {caller.user}")
 
 
 def _own_key(here: Context, caller: Principal, key: str) -> AccessKey:
