@@ -202,7 +202,8 @@ def test_the_audit_says_which_policy_was_changed(api: Api) -> None:
     api.call("DELETE", path, 204, params={"scope": "tenant"})
     records = [record for _, record in api.stage.service.audited(0, 2**60)]
     assert [it.entity for it in records] == ["Asset"] * 3 and records[0].entity_id
-    assert [it.field for it in records[1].changes] == ["Asset.body"]
+    changed = [(it.field, it.before, it.after) for it in records[1].changes]
+    assert changed == [("Asset.body.rules.compute.gpuDevicesRequest.max", "1", "2")]
 
 
 def test_the_deletion_of_a_project_with_assets_is_about_the_project(api: Api) -> None:

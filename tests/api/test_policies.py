@@ -1,9 +1,12 @@
 """Policies: what they set, what they refuse and in whose name, which of them wins; the preview."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Required, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
+from pliant.control.policy_changes import HIDDEN
+from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE
 
@@ -198,3 +201,122 @@ def test_a_list_of_templates_says_which_would_run(api: Api) -> None:
     told = api.get(path, complyToProject="default", sortBy="name")
     assert [entry["runnable"]["isRunnable"] for entry in told["entries"]] == [True, False]
     assert "at most 1" in told["entries"][1]["runnable"]["issue"]
+
+
+def audited(api: Api) -> dict[str, tuple[str, str]]:
+    """What the newest record of the audit says about the policy: before and after, by path."""
+    record = api.get("/api/v1/audit/log", limit=1)["audit_logs"][0]
+    prefix = "Asset.body."
+    return {
+        it["field"].removeprefix(prefix): (it["before"], it["after"])
+        for it in record["changes"]
+        if it["field"].startswith(prefix)
+    }
+
+
+def test_the_audit_shows_which_fields_of_a_policy_changed(quiet: Api) -> None:
+    rules = {
+        "compute": {"gpuDevicesRequest": {"max": 1}, "cpuMemoryRequest": {"max": "16G"}},
+        "image": {"options": ["a-word"]},
+        "numWorkers": {"options": [1, 2]},
+    }
+    path = "/api/v2/policy/distributed"
+    defaults = {"background": True, "workingDir": "/a-word"}
+
+    def put_it(**policy: Any) -> dict[str, tuple[str, str]]:
+        quiet.call("PUT", path, 200, json={"meta": TENANT, "policy": policy})
+        return audited(quiet)
+
+    assert put_it(rules=rules, defaults=defaults) == {
+        "defaults.background": ("", "true"),
+        "defaults.workingDir": ("", "***"),
+        "rules.compute.cpuMemoryRequest.max": ("", '"16G"'),
+        "rules.compute.gpuDevicesRequest.max": ("", "1"),
+        "rules.image.options": ("", '["***"]'),
+        "rules.numWorkers.options": ("", "[1,2]"),
+    }
+    rules["compute"] = {"gpuDevicesRequest": {"max": 4, "canEdit": False}}
+    assert put_it(rules=rules, defaults=defaults | {"workingDir": "/another"}) == {
+        "defaults.workingDir": ("***", "***"),
+        "rules.compute.cpuMemoryRequest.max": ('"16G"', ""),
+        "rules.compute.gpuDevicesRequest.canEdit": ("", "false"),
+        "rules.compute.gpuDevicesRequest.max": ("1", "4"),
+    }
+
+
+VALUE = "1234567890"
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        (
+            {"defaults": {"environmentVariables": [{"name": "A", "value": VALUE}]}},
+            "defaults.environmentVariables",
+        ),
+        (
+            {"defaults": {"capturedEnvironment": {"variables": {VALUE: VALUE}}}},
+            "defaults.capturedEnvironment",
+        ),
+        (
+            {"rules": {"environmentVariables": {"options": [int(VALUE)]}}},
+            "rules.environmentVariables.options",
+        ),
+        ({"rules": {"environmentVariables": {"max": int(VALUE)}}}, "rules.environmentVariables.max"),
+        ({"rules": {"environmentVariables": {"min": VALUE}}}, "rules.environmentVariables.min"),
+        ({"rules": {"environmentVariables": {"locked": [VALUE]}}}, "rules.environmentVariables.locked"),
+        (
+            {"rules": {"environmentVariables": {"options": [{"value": VALUE}]}}},
+            "rules.environmentVariables.options",
+        ),
+        ({"rules": {"image": {"options": [{"value": VALUE}]}}}, "rules.image.options"),
+        ({"defaults": {"command": f"--password {VALUE}"}}, "defaults.command"),
+        ({"defaults": {"args": VALUE}}, "defaults.args"),
+        ({"defaults": {"labels": [{"name": "a", "value": VALUE}]}}, "defaults.labels"),
+        ({"defaults": {"security": {VALUE: int(VALUE)}}}, "defaults.security"),
+        ({"defaults": {"imagePullSecrets": [int(VALUE)]}}, "defaults.imagePullSecrets"),
+        ({"defaults": {"storage": {"s3": {"secretKey": int(VALUE)}}}}, "defaults.storage.s3"),
+        ({"rules": {"security": {VALUE: {"max": int(VALUE)}}}}, "rules.security"),
+    ],
+)
+def test_the_audit_holds_no_value_of_a_variable_and_no_text(
+    quiet: Api, policy: dict[str, Any], field: str
+) -> None:
+    put(quiet, TENANT, **policy)
+    made = audited(quiet)
+    put(quiet, TENANT)
+    assert (*made, *audited(quiet)) == (field, field)
+    assert VALUE not in quiet.http.get("/api/v1/audit/log", params={"limit": 2}).text
+    assert VALUE not in quiet.http.get("/api/v1/audit/log/file", params={"format": "csv"}).text
+
+
+def test_a_rule_that_only_allows_or_forbids_is_shown_for_variables_too(quiet: Api) -> None:
+    put(quiet, TENANT, rules={"environmentVariables": {"canAdd": False}})
+    assert audited(quiet) == {"rules.environmentVariables.canAdd": ("", "false")}
+    put(quiet, TENANT)
+
+
+def test_a_text_is_shown_only_where_it_is_an_amount(quiet: Api) -> None:
+    compute = {"cpuMemoryRequest": "4Gi", "cpuMemoryLimit": "a-word"}
+    put(quiet, TENANT, defaults={"args": "4Gi", "compute": compute})
+    assert audited(quiet) == {
+        "defaults.args": ("", "***"),
+        "defaults.compute.cpuMemoryLimit": ("", "***"),
+        "defaults.compute.cpuMemoryRequest": ("", '"4Gi"'),
+    }
+    put(quiet, TENANT)
+
+
+@pytest.mark.parametrize("kind", [Spec, DistributedSpec, InferenceSpec])
+def test_every_field_of_any_type_is_hidden_in_the_audit(kind: type) -> None:
+    """Nobody has looked at what such a field may hold."""
+
+    def free(hints: dict[str, Any]) -> Iterator[str]:
+        for name, hint in hints.items():
+            bare = get_args(hint)[0] if get_origin(hint) in (Annotated, Required) else hint
+            if bare is Any or (get_origin(bare) is dict and name not in HIDDEN):
+                yield name
+            elif is_typeddict(bare) and name not in HIDDEN:
+                yield from free(get_type_hints(bare, include_extras=True))
+
+    assert {*free(get_type_hints(kind, include_extras=True))} <= HIDDEN

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Any, TypeVar, cast
 
+from pliant.control.policy_changes import policy_changes
 from pliant.control.ports import Remembered, Row
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
-from pliant.model.asset import Asset
+from pliant.model.asset import Asset, AssetKind
 from pliant.model.audit import AuditRecord, Change
 from pliant.model.booking import Booking
 from pliant.model.identity import (
@@ -66,7 +67,8 @@ OF_WORKLOADS = frozenset(
 """The only fields of a workload that are recorded: its command line may hold private data."""
 
 SECRET = frozenset({"password", "secret", "again", "body"})
-"""Fields whose values are never recorded, only that they changed. The body of an asset may hold variables."""
+"""Fields whose values are never recorded, only that they changed. The body of an asset may hold variables;
+that of a policy is recorded field by field, without them."""
 
 SECONDARY = frozenset({LoginSession, AccessRule, Asset})
 """Kinds that change with rows of other kinds, e.g. are deleted with their project."""
@@ -158,7 +160,10 @@ def _put(rows: Iterable[Row | Remembered], state: State) -> Iterable[Change]:
         for name, default in _compared(cast(Hashable, type(row))):
             new = getattr(row, name)
             old = getattr(before, name) if before is not None else default
-            if old != new:
+            if name == "body" and isinstance(row, Asset) and row.kind is AssetKind.POLICY:
+                for path, was, now in policy_changes(before.body if before is not None else "", new):
+                    yield Change(f"{WORDS[Asset]}.body.{path}", was[:LONGEST], now[:LONGEST])
+            elif old != new:
                 hidden = name in SECRET
                 told = (_told(old) if before is not None else "", _told(new))
                 yield Change(f"{WORDS[type(row)]}.{name}", *(("***", "***") if hidden else told))
