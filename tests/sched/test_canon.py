@@ -32,6 +32,9 @@ from tests.sched.canon import digest
 
 KNOWN = (Path(__file__).parent / "canon.txt").read_text().split()
 
+OTHERS = (656, 791)
+"""Worlds of which a prepared victim, and the price of one that got its place in the same cycle, decide."""
+
 
 def _differing(seeds):
     return [seed for seed in seeds if digest(seed) != KNOWN[seed]]
@@ -39,7 +42,7 @@ def _differing(seeds):
 
 def test_some_worlds_are_decided_as_they_were():
     assert len(KNOWN) == 1000
-    assert _differing(range(0, 1000, 11)) == []
+    assert _differing([*range(0, 1000, 11), *OTHERS]) == []
 
 
 @pytest.mark.long

@@ -78,12 +78,13 @@ def test_a_surplus_task_that_must_go_runs_on_where_there_is_room():
     assert t.running() == {"low": 2, "high": 1} and not t.decisions(verb="evict")
 
 
-def test_who_stands_in_the_way_is_moved_aside():
+@pytest.mark.parametrize(("most", "served"), [(-1, True), (1, True), (0, False)])
+def test_who_stands_in_the_way_is_moved_aside(most, served):
     """Each node has one task that may be taken and one of another project, inside its quota."""
     jobs = ("a1 a g1 @n1", "b1 b g1 @n1", "a2 a g1 @n2", "b2 b g1 @n2", "a3 a g2 p80")
-    t = Ticker(world("n1:2 n2:2", "a=2 b=2", *jobs))
+    t = Ticker(world("n1:2 n2:2", "a=2 b=2", *jobs), settings=Settings(consolidation_victims=most))
     t.settle()
-    assert {"a3", "b1", "b2"} <= t.running().keys()
+    assert {"b1", "b2"} <= t.running().keys() and ("a3" in t.running()) == served
 
 
 def test_no_preemption_beyond_the_fair_share():
