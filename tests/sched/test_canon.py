@@ -32,8 +32,8 @@ from tests.sched.canon import digest
 
 KNOWN = (Path(__file__).parent / "canon.txt").read_text().split()
 
-OTHERS = (656, 791)
-"""Worlds of which a prepared victim, and the price of one that got its place in the same cycle, decide."""
+OTHERS = (656, 668, 791)
+"""Worlds in which the price of a victim decides: prepared earlier, moved, or placed in the same cycle."""
 
 
 def _differing(seeds):

@@ -72,6 +72,11 @@ def test_gives_back_no_more_than_is_needed():
     assert t.rows() == ["e Running 2 n1", "f1 Running 1 n1", "f2 Running 1 n1"]
 
 
+def test_what_it_asked_for_is_taken_by_halves_too_when_it_doubles():
+    t = settled("n1:4", "a=0 b=4", "e a g4 elastic double @n1*4", "w b g1")
+    assert [(d.gpu_before, d.gpu_after) for d in t.decisions("e")] == [(4000, 2000)]
+
+
 def test_gives_back_by_halves_when_it_doubles():
     t = settled("n1:4", "a=4", "e a g1 elastic double")
     t.submit("f1 a g1 np")
