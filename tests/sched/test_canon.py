@@ -32,7 +32,7 @@ from tests.sched.canon import digest
 
 KNOWN = (Path(__file__).parent / "canon.txt").read_text().split()
 
-OTHERS = (656, 668, 791)
+OTHERS = (356, 656, 668, 791)
 """Worlds in which the price of a victim decides: prepared earlier, moved, or placed in the same cycle."""
 
 
