@@ -268,12 +268,31 @@ def test_check_finds_a_wrong_sum_and_names_it(what):
 
 
 def test_a_node_that_changes_its_gpus():
-    """A node that gets another GPU uses it."""
-    t = settled("n1:2", "a=3", "x a g1 @n1.0", "y a g1 @n1.1", "z a g1")
-    node = t.scene.nodes["n1"]
-    t.change(replace(node, gpus=(*node.gpus, Gpu("n1.2", 2, 16 * GIB))))
+    """A free GPU is removed, then a claimed one, whose task waits, then a GPU is added, which it gets."""
+    t = settled("n1:3", "a=4", "x a g1 @n1.0", "y a g1 @n1.1")
+    x, y, free = t.scene.nodes["n1"].gpus
+
+    def report(*gpus):
+        """The node reports these GPUs. The world is compared with a new one before and after the cycles."""
+        t.change(replace(t.scene.nodes["n1"], gpus=gpus))
+        for brought_to_rest in (False, True):
+            if brought_to_rest:
+                t.settle()
+            t.world.check()
+            assert t.world.snapshot() == t.scene.world().snapshot()
+            assert list(t.world.nodes["n1"].devices) == [gpu.uuid for gpu in gpus]
+            assert t.world.capacity["default"].gpu == len(gpus) * GPU
+
+    report(x, y)
+    t.submit("z a g1")
     t.settle()
-    assert t.running() == {"x": 1, "y": 1, "z": 1}
+    assert t.rows() == ["x Running 1 n1", "y Running 1 n1", "z Pending 0"], "the free GPU is gone"
+    report(x)
+    assert t.rows() == ["x Running 1 n1", "y Pending 0", "z Pending 0"]
+    assert t.scene.tasks["y", "main-0"].claims is None and not list(faults(t.world))
+    report(x, replace(free, uuid="n1.3", index=3))
+    assert t.rows() == ["x Running 1 n1", "y Running 1 n1", "z Pending 0"]
+    assert [share.gpu for share in t.scene.tasks["y", "main-0"].claims.shares] == ["n1.3"]
 
 
 def test_a_gpu_that_others_begin_to_use():
