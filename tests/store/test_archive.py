@@ -1,5 +1,8 @@
 """Backups of a store in use, and their restore."""
 
+import multiprocessing
+import os
+import signal
 import sqlite3
 import threading
 from dataclasses import replace
@@ -97,6 +100,49 @@ def test_a_backup_of_a_store_in_use_holds_whole_batches(store: Database, tmp_pat
         writer.join()
 
 
+def back_up_without_end(where: Path, target: Path, out: int) -> None:
+    """A backup that says when its draft is complete, and then publishes nothing."""
+
+    def stay(_: Path) -> None:
+        os.write(out, b"ready")
+        signal.pause()
+
+    archive.check = stay
+    open_store(where).backup(target)
+
+
+def test_a_backup_removes_what_a_killed_one_has_left_and_nothing_else(
+    file_store: Database, tmp_path: Path
+) -> None:
+    """While the other backup lives its draft stays; also a folder that only has such a name stays."""
+    file_store.commit(file_store.lead(), running(1))
+    folder = tmp_path / "backups"
+    other = folder / f"{archive.DRAFT}mine"
+    other.mkdir(parents=True)
+    (other / "lock").write_text("mine")
+    (other / "notes").write_text("mine")
+    (folder / f"{archive.DRAFT}link").symlink_to(other)
+    kept = {path.name for path in folder.iterdir()}
+    read, write = os.pipe()
+    fork = multiprocessing.get_context("fork")
+    child = fork.Process(target=back_up_without_end, args=(tmp_path / "state.db", folder / "one.db", write))
+    child.start()
+    os.close(write)
+    try:
+        assert os.read(read, 5) == b"ready"
+        (draft,) = {path.name for path in folder.iterdir()} - kept
+        file_store.backup(folder / "two.db")
+        assert {path.name for path in folder.iterdir()} == {*kept, draft, "two.db"}, "it is being written"
+    finally:
+        os.close(read)
+        child.kill()
+        child.join(60)
+    assert child.exitcode == -signal.SIGKILL and (folder / draft / "draft").stat().st_size > 0
+    file_store.backup(folder / "three.db")
+    assert {path.name for path in folder.iterdir()} == {*kept, "two.db", "three.db"}
+    assert {path.name for path in other.iterdir()} == {"lock", "notes"}
+
+
 def test_a_backup_never_replaces_a_file(store: Database, tmp_path: Path) -> None:
     target = tmp_path / "notes.txt"
     target.write_text("mine")
@@ -115,7 +161,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     with pytest.raises(StoreError, match=r"backup.db cannot be written: File exists"):
         file_store.backup(target)
     assert target.read_text() == "mine"
-    assert not [*tmp_path.glob(".backup*")]
+    assert not [*tmp_path.glob(f"{archive.DRAFT}*")]
 
 
 def test_without_hard_links_it_works_too(

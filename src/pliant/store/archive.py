@@ -1,6 +1,8 @@
 """Backup and restore. A backup is one SQLite file, whatever the store uses, and restores into either."""
 
 import errno
+import fcntl
+import logging
 import os
 import shutil
 import sqlite3
@@ -16,6 +18,18 @@ from pliant.store.codec import FORMAT
 from pliant.store.connect import Link, connect, locate
 from pliant.store.errors import StoreError, explain
 
+log = logging.getLogger(__name__)
+
+DRAFT = ".pliant-draft-"
+"""Begin of the name of a folder in which a copy is written, beside its target."""
+
+_LOCK = "lock"
+"""A file in that folder. Its writer holds the lock, which ends with the process."""
+
+_PARTS = frozenset({_LOCK, "draft", "draft-journal", "draft-wal", "draft-shm"})
+"""All that such a folder contains. A folder with anything else is not removed."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # a file system without locks
 _CHUNK = 1000  # rows copied at once between databases
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)  # a file system without hard links
 
@@ -226,14 +240,67 @@ def _opened(path: Path) -> Iterator[Link]:
 
 @contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """An empty private file on the target's file system; deleted at the end unless it was moved."""
+    """An empty private file on the target's file system; deleted at the end unless it was moved.
+
+    Removes the drafts beside it that killed processes have left.
+    """
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-            draft = Path(folder) / "draft"
-            draft.touch(0o600)
-            yield draft
+        _remove_abandoned(target.parent)
+        with tempfile.TemporaryDirectory(prefix=DRAFT, dir=target.parent) as folder:
+            lock = os.open(Path(folder) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(lock)  # without one, nobody removes what a kill leaves
+                draft = Path(folder) / "draft"
+                draft.touch(0o600)
+                yield draft
+            finally:
+                os.close(lock)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for folder in sorted(parent.glob(f"{DRAFT}*")):
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:  # of another account, no folder, or gone meanwhile
+            log.debug("%s is left as it is: %s", folder, error.strerror)
+            continue
+        try:
+            if _remove_parts(handle):
+                folder.rmdir()
+                log.info("removed %s, which a killed process had left", folder)
+        except OSError as error:
+            log.warning("%s, which a killed process has left, cannot be removed: %s", folder, error.strerror)
+        finally:
+            os.close(handle)
+
+
+def _remove_parts(folder: int) -> bool:
+    """Empties the folder of an abandoned draft. False, without a change, if it is in use or no draft."""
+    names = os.listdir(folder)
+    if _LOCK not in names or not _PARTS.issuperset(names) or os.fstat(folder).st_uid != os.geteuid():
+        return False
+    lock = os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not _lock(lock):
+            return False
+        for name in sorted(names, key=_LOCK.__eq__):  # the lock last: without it the rest would stay for ever
+            os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _lock(handle: int) -> bool:
+    """Takes the lock on a file. False if another has it, or if the file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, *_NO_LOCKS):
+            raise
+        return False
+    return True
 
 
 def _publish(draft: Path, target: Path) -> None:
