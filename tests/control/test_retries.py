@@ -206,6 +206,47 @@ def test_a_success_of_what_always_starts_again_begins_the_count_anew(
     assert fail(stage, job, signal=9, oom=True).retry_at == stage.timeline.now() + 10_000
 
 
+def test_what_always_starts_again_and_ends_soon_after_its_start_waits_longer_each_time(
+    stage: Stage, lives: Callable[..., str]
+) -> None:
+    """Successes count towards no limit. A run of 10 minutes ends the growth, whatever its end."""
+    job, waited = lives(restart=True, backoff_limit=0), []
+
+    def succeed(after: int) -> Task:
+        task = fail(stage, job, after=after, code=0)
+        assert task.failures == 0 and stage.phase(job) != "Failed"
+        return task
+
+    for after in (5, 5, 5, 60_000, 599_999, 5, 5):
+        task = succeed(after)
+        assert task.retry_at is not None, f"it started again at once after {len(waited)} pauses"
+        assert task.claims is None, "while it waits it holds no GPUs"
+        waited.append((task.retry_at - stage.timeline.now()) // 1000)
+    assert waited == [10, 20, 40, 80, 160, 300, 300]
+    assert stage.loop.state.last_words[job] == "task-0 ended with exit code 0; it starts again in 5m0s."
+    [verdict] = stage.loop.plan.verdicts
+    assert verdict.reason.text(stage.timeline.now()) == (
+        "task-0 ended successfully within 10 minutes 7 times; next attempt in 5m (backoff)."
+    )
+    assert succeed(600_000).attempt == 9, "it starts again at once"
+    assert succeed(5).retry_at == stage.timeline.now() + 10_000
+
+
+def test_a_failure_in_between_does_not_shorten_the_pauses_after_successes(
+    stage: Stage, lives: Callable[..., str]
+) -> None:
+    job, waited = lives(restart=True), []
+    for _ in range(3):
+        fail(stage, job, after=5, code=1)
+        task = fail(stage, job, after=5, code=0)
+        assert task.retry_at is not None
+        waited.append((task.retry_at - stage.timeline.now()) // 1000)
+    assert waited == [10, 20, 40]
+    stage.service.suspend(job, "me")
+    stage.service.resume(job, "me")
+    assert stage.view(job).tasks[0].short_runs == 0
+
+
 @pytest.mark.parametrize("at", [10**16, 10**30])
 def test_an_end_is_never_recorded_in_the_future(stage: Stage, lives: Callable[..., str], at: int) -> None:
     """A job can write the record of its end, and a node's clock can be ahead."""

@@ -122,6 +122,17 @@ def test_every_retry_is_announced(shared: Stage) -> None:
     assert f"-- again: {failed}" in attached.said
 
 
+def test_a_pause_after_a_success_is_announced_as_no_failure(shared: Stage) -> None:
+    script = 'test -e "$PLIANT_CHECKPOINT_DIR/second" && exit 4; touch "$PLIANT_CHECKPOINT_DIR/second"'
+    always = "--restart-policy Always --backoff-limit 0"
+    done = shared.run(f"pliant training submit always -i ubuntu {always} --command -- bash -c '{script}'")
+    assert done.code == 0, done.said
+    followed = shared.run("pliant logs -f always")
+    assert followed.code == 4, followed.said
+    said = "attempt 1 ended (task-0 ended with exit code 0). The next attempt starts in "
+    assert f"-- always: {said}" in followed.said
+
+
 # -- keys ------------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ def _place(place: Placement | None) -> list[Any] | None:
 
 
 ADDED = {
+    "back-off": {"short_runs"},
     "no-capacity": {"only"},
     "waiting-for-release": {"grace"},
     "min-runtime": {"level", "owner"},

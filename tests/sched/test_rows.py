@@ -78,6 +78,7 @@ def test_an_order_keeps_all_that_it_does_not_change():
         9,
         10,
         (11,),
+        12,
     )
     unlike = Task("", "", "", 0)
     assert all(getattr(row, it.name) != getattr(unlike, it.name) for it in fields(Task) if it.name != "phase")

@@ -154,8 +154,8 @@ def test_a_checksum_is_another_one_if_anything_is_different() -> None:
 
 
 def test_a_checksum_is_the_one_of_all_programs_that_write_this_version() -> None:
-    assert VERSION == 4
-    assert digest(PLAN) == "88db3ad630a746bd9a7dc866ff732dc223f24cd37d2ab5b198ca74170df28e35"
+    assert VERSION == 5
+    assert digest(PLAN) == "e7b77aa8731ecb53c21d2bb263778a2349d721fb10de3ad2008cd586f9908fcb"
 
 
 def test_who_reads_and_who_closes_does_not_wait_for_more_to_gather(

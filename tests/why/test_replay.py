@@ -232,9 +232,9 @@ def test_nothing_that_a_person_typed_is_in_a_bundle_without_names(tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 4"),
-        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 4"),
-        (b'{"v":2,"program":"0.2"}\n', "an older Pliant .0.2.; this one reads version 4"),  # no standings
+        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 5"),
+        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 5"),
+        (b'{"v":2,"program":"0.2"}\n', "an older Pliant .0.2.; this one reads version 5"),  # no standings
         (b"[1]\n", "line 1 is no line of a record"),
     ],
 )

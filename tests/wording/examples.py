@@ -145,6 +145,8 @@ REASONS: list[Reason] = [
     BackOff("worker-0", NOW + 40_000, 3),
     BackOff("worker-0", NOW, 1),
     BackOff("worker-0", NOW + 1_000, 0),
+    BackOff("worker-0", NOW + 40_000, 0, 1),
+    BackOff("worker-0", NOW + 300_000, 0, 7),
     Booked(2 * GPU, "n1", GPU, B, NOW - HOUR, NOW + 10 * MINUTE, True, None),
     Booked(GPU, "n1", 0, None, NOW - HOUR, NOW + HOUR, True, None),
     Booked(GPU, "n1", 4 * GPU, B, NOW + HOUR, NOW + 3 * HOUR, False, 2 * HOUR),

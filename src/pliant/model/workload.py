@@ -293,14 +293,14 @@ class Task:
     ooms: int = 0  # how many of `failures` were out of memory
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
+    short_runs: int = 0  # attempts in a row that soon succeeded, of what always starts again
 
-    # Written out, and not frozen: see Share.
-    def __init__(
+    def __init__(  # written out, and not frozen: see Share
         self, workload: str, name: str, group: str, index: int, phase: TaskPhase = TaskPhase.WAITING,
         claims: Placement | None = None, carries: Placement | None = None, attempt: int = 0,
         started: int | None = None, first_started: int | None = None, failures: int = 0,
         last_code: int | None = None, ooms: int = 0, retry_at: int | None = None,
-        resizes: tuple[int, ...] = (),
+        resizes: tuple[int, ...] = (), short_runs: int = 0,
     ) -> None:  # fmt: skip
         self.workload = workload
         self.name = name
@@ -317,6 +317,7 @@ class Task:
         self.ooms = ooms
         self.retry_at = retry_at
         self.resizes = resizes
+        self.short_runs = short_runs
 
     @property
     def key(self) -> TaskKey:
@@ -327,7 +328,7 @@ class Task:
         return Task(
             self.workload, self.name, self.group, self.index, ORDERED, place, place,
             self.attempt + 1, None, self.first_started, self.failures, self.last_code, self.ooms,
-            self.retry_at, self.resizes,
+            self.retry_at, self.resizes, self.short_runs,
         )  # fmt: skip
 
     def stopping(self, claims: Placement | None, resizes: tuple[int, ...]) -> "Task":
@@ -335,7 +336,7 @@ class Task:
         return Task(
             self.workload, self.name, self.group, self.index, TaskPhase.STOPPING, claims, self.carries,
             self.attempt, self.started, self.first_started, self.failures, self.last_code, self.ooms,
-            self.retry_at, resizes,
+            self.retry_at, resizes, self.short_runs,
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-FORMAT = 15
+FORMAT = 16
 """Stored beside every row; raise it whenever a stored class gains or loses a field."""
 
 KEPT = 1000

@@ -23,7 +23,7 @@ from operator import attrgetter, sub
 from pathlib import Path
 from typing import Any, cast, get_args
 
-VERSION = 4
+VERSION = 5
 """Version of the record's lines and of what a plan's checksum covers; others cannot be compared."""
 
 

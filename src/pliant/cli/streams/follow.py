@@ -162,14 +162,17 @@ class Follower:
         self._session.note(said)
 
     def _announce(self, attempt: int) -> bool:
-        """If the attempt failed and a retry is scheduled: print how it ended, and return True."""
+        """If the next attempt starts after a pause: print how this one ended, and return True."""
         pod = self._task()
         if pod is None or pod["attempt"] > attempt or pod["retryAt"] is None:
             return False
         pause = max(0, round(moment(pod["retryAt"]) - time.time()))
+        how, what = "ended", "The next attempt"
+        if pod["failures"]:
+            how, what = "failed", f"Retry {pod['failures']} of {pod['retryLimit']}"
         self._session.note(
-            f"-- {self.name}: attempt {attempt} failed ({pod['message'].rstrip('.')}). "
-            f"Retry {pod['failures']} of {pod['retryLimit']} starts in {show_duration(pause)}."
+            f"-- {self.name}: attempt {attempt} {how} ({pod['message'].rstrip('.')}). "
+            f"{what} starts in {show_duration(pause)}."
         )
         return True
 

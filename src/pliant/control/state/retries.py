@@ -1,4 +1,4 @@
-"""Decides whether a failed task is retried, and describes the end of an attempt for people."""
+"""Decides when a task starts again after its attempt ended, and describes that end for people."""
 
 import signal
 from dataclasses import replace
@@ -21,6 +21,10 @@ error, doubled for each earlier attempt, up to PATIENCE: a node may reject every
 
 PATIENCE = 60_000
 
+SHORT_RUN = 600_000
+"""Ms. A task that always starts again pauses after a success sooner than this, twice as long each time, and
+holds nothing meanwhile. A longer run ends the growth. Kubernetes pauses alike, but keeps the place."""
+
 ENDLESS = 2**31
 """A backoff limit that no task reaches."""
 
@@ -30,7 +34,9 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
 
     It keeps its claims where the scheduler wants it to continue.
     """
-    idle = replace(task, carries=None, started=None, phase=TaskPhase.WAITING, last_code=None)
+    short = task.started is None or end.at - task.started < SHORT_RUN
+    runs = task.short_runs if short and not end.lost else 0
+    idle = replace(task, carries=None, started=None, phase=TaskPhase.WAITING, last_code=None, short_runs=runs)
     if end.stopped or workload.desired is not Desired.RUNNING:
         return idle, ""
     if end.lost or _relaunched(workload, end):
@@ -44,7 +50,12 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
         return replace(idle, claims=claims, retry_at=end.at + wait), words
     if end.succeeded:
         if workload.restart:  # it works: earlier failures count no more
-            return replace(idle, failures=0, ooms=0, retry_at=None), ""
+            idle = replace(idle, failures=0, ooms=0, retry_at=None)
+            if not short:
+                return idle, ""
+            wait = min(settings.retry_base << min(runs, 20), settings.retry_max)
+            idle = replace(idle, claims=None, short_runs=runs + 1, retry_at=end.at + wait)
+            return idle, f"it starts again in {format_duration(wait)}"
         return replace(idle, phase=TaskPhase.SUCCEEDED, claims=None, retry_at=None), ""
     idle = replace(
         idle, claims=None, failures=task.failures + 1, ooms=task.ooms + end.oom, last_code=end.code

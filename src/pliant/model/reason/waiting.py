@@ -255,10 +255,13 @@ class BackOff(Reason):
     task: str
     until: int
     failures: int
+    short_runs: int = 0  # successes in a row, each soon after its start
 
     def text(self, now: int) -> str:
-        times = "once" if self.failures == 1 else counted(self.failures, "time")
-        how = f"failed {times}" if self.failures else "was lost"
+        number = self.failures or self.short_runs
+        times = "once" if number == 1 else counted(number, "time")
+        how = "failed" if self.failures else "ended successfully within 10 minutes"
+        how = f"{how} {times}" if number else "was lost"
         when = f"in {spell_duration(self.until - now)}" if self.until > now else "now"
         return f"{self.task} {how}; next attempt {when} (backoff)."
 

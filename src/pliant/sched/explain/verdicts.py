@@ -79,7 +79,7 @@ def _instead(cycle: Cycle, outcome: Outcome) -> dict[str, Reason]:
             found[wid] = PreemptionDelay(block.adding.gpu, world.workloads[wid].preemption_delay, until)
     for wid, key in cycle.resting.items():
         row = world.tasks[key]
-        found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
+        found[wid] = BackOff(row.name, row.retry_at or 0, row.failures, row.short_runs)
     for wid, key in outcome.held_back.items():
         if wid not in found and looked.get(wid) is None:
             found[wid] = _release(cycle, key)
@@ -155,7 +155,8 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
     ]
     row = cycle.world.tasks[key]
     if not away and row.retry_at is not None and row.retry_at > cycle.now:
-        return BackOff(row.name, row.retry_at, row.failures)  # it does not wait for other work
+        # It does not wait for other work.
+        return BackOff(row.name, row.retry_at, row.failures, row.short_runs)
     return WaitingForGang(row.name, tuple(away))
 
 
