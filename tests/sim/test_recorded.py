@@ -110,6 +110,11 @@ def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
     (tmp_path / "back.jsonl").write_bytes(b"".join([*lines[:-1], lines[-2], lines[5]]))
     with pytest.raises(TraceError, match=rf"back\.jsonl:{len(lines) + 1}: .*: the time goes back from"):
         recorded.read(tmp_path / "back.jsonl")
+    after = {**json.loads(lines[0]), "now": json.loads(lines[-1])["now"], "missed": [3, 1]}
+    gap = tmp_path / "gap.jsonl"
+    gap.write_bytes(b"".join([*lines, json.dumps(after).encode()]))
+    said = f"{gap}:{len(lines) + 1}: 3 cycles before it were not recorded"
+    assert recorded.read(gap).warnings == [said]
     with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr("replay.jsonl", file.read_bytes())
     assert recorded.read(tmp_path / "b.zip").until == json.loads(lines[-1])["now"]

@@ -3,15 +3,18 @@
 import inspect
 import json
 import threading
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, make_dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pliant.control.decider.port import News
+from pliant.control.errors import NotFound, Unavailable
 from pliant.control.recording import Cycled
 from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement, Share
@@ -38,12 +41,6 @@ from pliant.wire.record import Rows
 from tests.store.samples import workload
 
 
-class Nothing:
-    """A stand-in for a cycle, which only the writing thread gets."""
-
-    base = None
-
-
 def test_it_is_drained_when_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes, may = threading.Event(), threading.Event()
 
@@ -54,7 +51,7 @@ def test_it_is_drained_when_all_is_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Ring, "_write", slow)
     ring = Ring(tmp_path / "replay")
     try:
-        ring.take(cast(Cycled, Nothing()))
+        ring.take(cycle(1))
         assert writes.wait(60)
         assert not ring.drained(0)
         may.set()
@@ -193,7 +190,7 @@ def test_who_reads_while_cycles_follow_one_another_waits_for_those_before(
     ring.close()
 
 
-def cycle(number: int, *news: News, base: tuple[Row, ...] | None = None) -> Cycled:
+def cycle(number: int, *news: News, base: Sequence[Row] | None = None) -> Cycled:
     return Cycled(1, number, number, Settings(), news, Plan(), base)
 
 
@@ -246,4 +243,135 @@ def test_after_a_cycle_that_could_not_be_written_it_waits_for_a_whole_world(
     ring.take(cycle(5, News(replace(two, priority=7))))
     assert ring.drained(60)
     assert read(ring)["w-2"] == {**lean(two), "priority": 7}
+    ring.close()
+
+
+class Disk:
+    """The disk of a ring, which hangs between hang() and go_on()."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hangs, self.writes = threading.Event(), threading.Event()
+        self.works = threading.Event()
+        self.works.set()
+        write = Ring._write
+
+        def wait(ring: Ring, cycled: Cycled) -> None:
+            self.writes.set()
+            assert self.works.wait(240)
+            write(ring, cycled)
+
+        monkeypatch.setattr(Ring, "_write", wait)
+        monkeypatch.setattr(ring_module, "GATHER", 0)
+        monkeypatch.setattr(ring_module, "PATIENCE", 0.05)
+
+    def hang(self, ring: Ring, cycled: Cycled) -> None:
+        """From this cycle on nothing is written."""
+        self.writes.clear()
+        self.works.clear()
+        ring.take(cycled)
+        assert self.writes.wait(60)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    made = Disk(monkeypatch)
+    yield made
+    made.works.set()
+
+
+def test_while_the_disk_hangs_the_memory_of_waiting_cycles_is_bounded(tmp_path: Path, disk: Disk) -> None:
+    """Eight times as much comes as may wait. The estimate of a cycle is at least half of what it takes."""
+    bound, rows = 2**19, [workload(number) for number in range(10)]
+    ring = Ring(tmp_path / "replay", backlog=bound)
+    ring.take(cycle(1, base=rows))
+    assert ring.drained(60)
+    disk.hang(ring, cycle(2))
+    tracemalloc.start()
+    try:
+        for number in range(3, 403):
+            ring.take(cycle(number, *(News(replace(row, name="x" * 50)) for row in rows)))
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert bound / 4 < used < 2 * bound, f"{used} bytes wait for the disk"
+    assert not ring.due, "a whole world would wait, too"
+    disk.works.set()
+    ring.close()
+
+
+def test_what_was_left_out_while_the_disk_hung_reads_as_a_gap(
+    tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted, logged once for each time that the disk hangs, and known after a restart."""
+    one, ring = workload(1), Ring(tmp_path / "replay", backlog=5_000)
+    caplog.set_level("INFO", ring_module.__name__)
+
+    def outage(first: int) -> int:
+        """`first` and a few others wait and are written, 20 are left out; returns the number of the first."""
+        disk.hang(ring, cycle(first))
+        number = first + 1
+        while not ring._left_out.cycles:
+            ring.take(cycle(number))
+            number += 1
+        for later in range(number, number + 19):
+            ring.take(cycle(later))
+        with pytest.raises(Unavailable, match="its disk does not answer"):
+            ring.record()
+        disk.works.set()
+        assert ring.drained(60)
+        return number - 1
+
+    ring.take(cycle(1, base=(one,)))
+    assert ring.drained(60)
+    gap = outage(2)
+    assert ring.held().last == (1, gap - 1) and ring.held().missed == 20
+    for wanted in ({"cycle": gap}, {"at": gap}, {"at": gap + 500}):
+        with pytest.raises(NotFound, match=f"cycle 1 to {gap - 1}, without 20 that could not be written"):
+            ring.record(**wanted)
+    assert not ring.due
+    ring.take(cycle(gap + 20))
+    assert ring.due and ring.held().missed == 21, "the disk works: a whole world can be written"
+    ring.take(cycle(gap + 21, base=(one,)))
+    ring.take(cycle(gap + 22, News(replace(one, priority=7))))
+    assert ring.drained(60) and ring.held().missed == 21
+    assert read(ring)["w-1"]["priority"] == 7
+    said = [record.message for record in caplog.records if record.name == ring_module.__name__]
+    assert said == [
+        "the disk takes no cycles: later ones are left out of the record until it does",
+        "the record continues; it lacks 21 cycles",
+    ]
+    ring.close()
+    ring = Ring(tmp_path / "replay", backlog=5_000)
+    assert ring.held().last == (1, gap + 22) and ring.held().missed == 21
+    for wanted in ({"cycle": gap}, {"cycle": gap + 20}, {"at": gap}, {"at": gap + 20}):
+        with pytest.raises(NotFound, match=f"cycle 1 to {gap + 22}, without 21 that could not be written"):
+            ring.record(**wanted)
+    for before in (ring.record(cycle=gap - 1), ring.record(at=gap - 1)):
+        assert len(before.splitlines()) == gap - 1
+    assert len(ring.record(at=gap + 21).splitlines()) == 2
+    ring.close()
+
+
+def test_what_the_disk_refused_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cycles are gathered in memory before a full disk refuses them."""
+    ring = Ring(tmp_path / "replay")
+    ring.take(cycle(1, base=(workload(1),)))
+    assert ring.drained(60)
+
+    class Full:
+        def write(self, data: bytes) -> None: ...
+
+        def flush(self) -> None:
+            raise OSError(28, "No space left on device")
+
+        close = flush
+
+    ring._open.close()
+    monkeypatch.setattr(ring, "_open", Full())
+    ring.take(cycle(2))
+    ring.take(cycle(3))
+    assert ring.drained(60)
+    assert ring.held().last == (1, 1) and ring.held().missed == 2 and ring.due
+    with pytest.raises(NotFound, match="without 2 that could not be written"):
+        ring.record(at=2)
     ring.close()

@@ -27,7 +27,10 @@ class Cycled:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a recorder holds: first and last cycle as (epoch, number), and `size` of at most `most` bytes."""
+    """What a recorder holds: first and last cycle as (epoch, number), and `size` of at most `most` bytes.
+
+    `missed`: cycles after the first one that could not be written; they are in no answer of the recorder.
+    """
 
     first: tuple[int, int] | None
     last: tuple[int, int] | None
@@ -35,6 +38,7 @@ class Extent:
     ended: int
     size: int
     most: int
+    missed: int = 0
 
 
 class Recorder(Protocol):
@@ -50,7 +54,10 @@ class Recorder(Protocol):
         """For any thread."""
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
-        """The lines from the last whole world before a cycle (or a time in ms) onward. Raises NotFound."""
+        """The lines from the last whole world before a cycle (or a time in ms) onward.
+
+        Raises NotFound, also for a time at which cycles could not be written, and Unavailable.
+        """
 
     def newest(self) -> bytes:
         """The lines since the last whole world; nothing if there are none."""

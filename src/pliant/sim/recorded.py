@@ -143,6 +143,9 @@ def read(path: Path) -> Trace:
 
         try:
             for number, entry in enumerate(lines_of(file.read_bytes(), torn), 1):
+                if follow.began and "missed" in entry:
+                    cycles, _ = entry["missed"]
+                    follow.warnings.append(f"{file}:{number}: {cycles} cycles before it were not recorded")
                 try:
                     follow.take(entry)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
 from itertools import compress, count
@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from pliant import __version__
 from pliant.control.decider.port import News
-from pliant.control.errors import NotFound
+from pliant.control.errors import NotFound, Unavailable
 from pliant.control.recording import Cycled, Extent
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS, Row
@@ -36,6 +36,13 @@ these cycles of the record."""
 
 PATIENCE = 5.0
 """Seconds that a reader waits until gathered cycles are written."""
+
+BACKLOG = 32 * 2**20
+"""Most bytes, by estimate, of cycles that wait for the disk: several thousand cycles of a few changes. While
+the disk hangs for longer than these take, cycles are left out."""
+
+ROW_BYTES = 1_000
+"""Estimate of a row or a decision in memory: a workload takes some 2 kB, a task 0.5 kB."""
 
 EVERY = 1_000
 """Cycles after which a whole world is due once the news exceed it; earlier beyond MOST / 4 bytes of news."""
@@ -95,15 +102,27 @@ def _lean_row(kind: Any) -> Callable[[Any], dict[str, Any]]:
     return write
 
 
+def in_memory(cycled: Cycled) -> int:
+    """Estimate of the bytes that a waiting cycle keeps. Of a whole world the rows are those of the server."""
+    plan = cycled.plan
+    changed = (cycled.news, plan.decisions, plan.tasks, plan.starts, plan.stops, plan.resizes)
+    shown = (cycled.base or (), plan.verdicts.workloads, plan.standings, plan.protections)
+    return ROW_BYTES * (1 + sum(map(len, changed))) + 32 * sum(map(len, shown))
+
+
 class Ring:
     """pliant.control.recording.Recorder in a folder. A thread writes; what cannot be written is left out."""
 
-    def __init__(self, folder: Path, most: int = MOST, every: int = EVERY) -> None:
+    def __init__(self, folder: Path, most: int = MOST, every: int = EVERY, backlog: int = BACKLOG) -> None:
         self._folder = folder
         self._most = most
         self._every = every
-        self._queue: queue.SimpleQueue[Cycled | None] = queue.SimpleQueue()
+        self._backlog = backlog
+        self._queue: queue.SimpleQueue[tuple[Cycled, _Gap] | None] = queue.SimpleQueue()
         self._taken = self._done = 0  # counts of cycles; each is changed by one thread only
+        self._taken_bytes = self._done_bytes = 0  # likewise, by in_memory()
+        self._left_out = _Gap()  # cycles that were not taken since the last one that was
+        self._missed = _Gap()  # cycles that were not written since the last one that was
         self._lock = threading.Lock()  # guards the files and what is known of them
         self._files: list[_File] = []
         self._told: dict[tuple[str, Hashable], tuple[int, Row]] = {}  # number in the open file, last value
@@ -118,44 +137,67 @@ class Ring:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(folder.glob("*.jsonl")):
             self._files.append(_File.found(path))
+        self._extent = self._seen()
         self._thread = threading.Thread(target=self._run, name="pliant-record", daemon=True)
         self._thread.start()
 
     def take(self, cycled: Cycled) -> None:
+        size, waiting = in_memory(cycled), self._taken_bytes - self._done_bytes
+        if (waiting and waiting + size > self._backlog) or (self._left_out.cycles and cycled.base is None):
+            if not self._left_out.cycles:
+                log.warning("the disk takes no cycles: later ones are left out of the record until it does")
+            self._left_out = self._left_out.with_one(cycled)
+            self.due = not waiting  # the disk took all the rest: the next whole world can be written
+            return
         if cycled.base is not None:
             self.due = False
+        if self._left_out.cycles:
+            log.info("the record continues; it lacks %d cycles", self._left_out.cycles)
         self._taken += 1
-        self._queue.put(cycled)
+        self._taken_bytes += size
+        self._queue.put((cycled, self._left_out))
+        self._left_out = _Gap()
 
     def held(self) -> Extent:
-        with self._lock:
-            some = [file for file in self._files if file.first is not None]
-            size = sum(file.size for file in self._files)
-            if not some:
-                return Extent(None, None, 0, 0, size, self._most)
-            return Extent(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most)
+        left_out = self._left_out.cycles if self._extent.first is not None else 0
+        return replace(self._extent, missed=self._extent.missed + left_out)
+
+    def _seen(self) -> Extent:
+        some, size = [it for it in self._files if it.first is not None], sum(it.size for it in self._files)
+        if not some:
+            return Extent(None, None, 0, 0, size, self._most)
+        missed = sum(file.gap.cycles for file in some[1:]) + self._missed.cycles
+        return Extent(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most, missed)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
         self.drained(PATIENCE)
-        with self._lock:
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise Unavailable("The record cannot be read: its disk does not answer.", "Try again later.")
+        try:
             self._flush()
             some = [file for file in self._files if file.first is not None]
-            found = [file for file in some if file.holds(cycle, at)]
-            if found:
-                return found[-1].path.read_bytes()
+            found = [number for number, file in enumerate(some) if file.holds(cycle, at)]
+            later = [*(file.gap for file in some[1:]), self._missed, self._left_out]
+            gaps = [gap for gap in later[found[-1] :] if gap.cycles] if found else []
+            if found and (at is None or all(at < gap.since for gap in gaps)):
+                return some[found[-1]].path.read_bytes()
+        finally:
+            self._lock.release()
         held = self.held()
         if held.first is None or held.last is None:
             raise NotFound("No cycle has been recorded yet.")
         what = f"Cycle {cycle}" if cycle is not None else "That time"
+        lacks = f", without {held.missed} that could not be written" if held.missed else ""
         raise NotFound(
             f"{what} is not in the record, or no longer.",
-            f"It holds cycle {held.first[1]} to {held.last[1]}; {held.size} of at most {held.most} bytes.",
+            f"It holds cycle {held.first[1]} to {held.last[1]}{lacks}; {held.size} of at most {held.most} "
+            "bytes.",
         )
 
     def newest(self) -> bytes:
         try:
             return self.record()
-        except NotFound:
+        except (NotFound, Unavailable):
             return b""
 
     def drained(self, seconds: float = 120.0) -> bool:
@@ -181,15 +223,18 @@ class Ring:
             while not self._queue.empty():
                 some.append(self._queue.get())
             cycles = [it for it in some if it is not None]
-            steps: list[Callable[[], None]] = [partial(self._write, it) for it in cycles]
+            steps: list[Callable[[], None]] = [partial(self._write_after, *it) for it in cycles]
             for step in (*steps, self._flush):
                 try:
                     with self._lock:
                         step()
                 except Exception as error:  # noqa: BLE001 - what cannot be written does not affect others
                     log.warning("a cycle could not be recorded: %s", error)
-                    self._stop()
+                    with self._lock:
+                        self._stop()
+                self._extent = self._seen()
             self.spent = time.thread_time_ns()
+            self._done_bytes += sum(in_memory(cycled) for cycled, _ in cycles)
             self._done += len(cycles)
             going = len(cycles) == len(some)
         with self._lock:
@@ -200,7 +245,13 @@ class Ring:
         if self._open is not None:
             self._open.flush()
 
+    def _write_after(self, cycled: Cycled, left_out: "_Gap") -> None:
+        """Writes a cycle. `left_out`: those before it that were not taken."""
+        self._missed = self._missed.with_all(left_out)
+        self._write(cycled)
+
     def _write(self, cycled: Cycled) -> None:
+        gap, self._missed = self._missed, self._missed.with_one(cycled)
         entry: dict[str, Any] = {
             "v": VERSION, "epoch": cycled.epoch, "cycle": cycled.cycle, "now": cycled.now,
             "took": cycled.took, "plan": self._checksums.of(cycled.plan),
@@ -208,6 +259,7 @@ class Ring:
         if cycled.base is not None:
             self._turn(cycled)
             entry |= {"program": __version__, "base": [self._new(row) for row in cycled.base]}
+            entry |= {"missed": [gap.cycles, gap.since]} if gap.cycles else {}
         elif self._open is None:
             return  # news without a world are useless
         else:
@@ -218,7 +270,7 @@ class Ring:
         data = ENCODER.encode(entry).encode() + b"\n"
         file = self._files[-1]
         if cycled.base is not None:
-            file.base = len(data)
+            file.base, file.gap = len(data), gap
         self._since += 1
         if cycled.base is not None and len(data) > self._most // 2:
             self._drop_open()
@@ -228,6 +280,7 @@ class Ring:
             return
         self._open.write(data)
         file.grew(cycled, len(data))
+        self._missed = _Gap()
         self._forget()
         grown = file.size - file.base
         if grown > max(file.base, self._most // 64) and (
@@ -241,6 +294,13 @@ class Ring:
         if file is not None:
             with suppress(OSError):  # a full disk: the rest is lost, and the next file is whole
                 file.close()
+            believed, there = self._files[-1], _File(self._files[-1].path)
+            with suppress(OSError):  # it cannot be read: then nothing is known to be in it
+                there = _File.found(believed.path)
+            self._files[-1] = there
+            lost = _Gap(believed.cycles - there.cycles, there.ended + 1 if there.cycles else believed.began)
+            gap = _Gap() if there.cycles else believed.gap
+            self._missed = gap.with_all(lost).with_all(self._missed)
 
     def _new(self, row: Row) -> list[Any]:
         self._told[WORLD_ROWS.identity(row)] = next(self._numbers), row
@@ -281,12 +341,27 @@ class Ring:
             self._files.pop(0).path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Successive cycles that are not in the record."""
+
+    cycles: int = 0
+    since: int = 0  # ms; the first one's time
+
+    def with_one(self, cycled: Cycled) -> "_Gap":
+        return self.with_all(_Gap(1, cycled.now))
+
+    def with_all(self, later: "_Gap") -> "_Gap":
+        return _Gap(self.cycles + later.cycles, self.since if self.cycles else later.since)
+
+
 class _File:
     """One file of the record, and the cycles in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = self.base = 0
+        self.size = self.base = self.cycles = 0
+        self.gap = _Gap()  # before its first cycle
         self.first: tuple[int, int] | None = None
         self.last: tuple[int, int] | None = None
         self.began = self.ended = 0
@@ -305,9 +380,10 @@ class _File:
                 continue
             if file.first is None:
                 file.first, file.began = key, now
+                file.gap = _Gap(*map(int, entry.get("missed", ())))
             if file.last is None or key > file.last:
                 file.last, file.ended = key, now
-        file.size = len(data)
+        file.size, file.cycles = len(data), data.count(b"\n")
         return file
 
     def grew(self, cycled: Cycled, size: int) -> None:
@@ -315,6 +391,7 @@ class _File:
         if self.first is None:
             self.first, self.began = self.last, cycled.now
         self.size += size
+        self.cycles += 1
 
     def holds(self, cycle: int | None, at: int | None) -> bool:
         assert self.first is not None and self.last is not None

@@ -155,3 +155,4 @@ class ReplayItem(TypedDict):
     ended: str | None
     bytes: int
     most: int
+    missed: int  # cycles after the first one that could not be written

@@ -5,6 +5,7 @@ from typing import Any
 
 from nicegui import background_tasks
 
+from pliant.console.calls import Refusal
 from pliant.console.frame import Frame, button, card, heading, page, tag, words
 from pliant.console.past import World, world_at
 from pliant.console.texts import clock, gpus
@@ -72,7 +73,8 @@ class Replay:
         with card("GPUs after it"):
             self.picture = tag("div")
         if self.held["began"]:
-            words("p", f"GPUs are recorded since {clock(self.held['began'])}.").classes("soft")
+            lacks = f" {self.held['missed']} cycles could not be recorded." if self.held["missed"] else ""
+            words("p", f"GPUs are recorded since {clock(self.held['began'])}.{lacks}").classes("soft")
         await self._go(last)
 
     def _move(self, by: int) -> None:
@@ -101,7 +103,11 @@ class Replay:
         began = self.held["began"]
         world = World()
         if began and datetime.fromisoformat(began) <= datetime.fromisoformat(moment):
-            answer = await self.frame.calls.send("GET", "/api/v1/replay/record", query=[("at", at)])
+            try:
+                answer = await self.frame.calls.send("GET", "/api/v1/replay/record", query=[("at", at)])
+            except Refusal:  # cycles of that time could not be recorded
+                self.picture.clear()
+                raise
             world = world_at(answer.body, milliseconds(later) - 1 if later else FOREVER)
         if self.events[self.at]["createdAt"] != moment:
             return  # the reader has moved on meanwhile

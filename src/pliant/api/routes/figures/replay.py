@@ -29,6 +29,7 @@ def held(here: Here) -> Response:
             "ended": stamp(it.ended) if some else None,
             "bytes": it.size,
             "most": it.most,
+            "missed": it.missed,
         }
     )
 
