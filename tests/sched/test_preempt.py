@@ -87,6 +87,14 @@ def test_who_stands_in_the_way_is_moved_aside(most, served):
     assert {"b1", "b2"} <= t.running().keys() and ("a3" in t.running()) == served
 
 
+def test_who_stands_in_the_way_is_not_moved_within_its_minimum_run_time():
+    jobs = ("a1 a g1 @n1", "b1 b g1 ran=30 @n1", "a2 a g1 @n2", "b2 b g1 ran=30 @n2", "a3 a g2 p80")
+    t = settled("n1:2 n2:2", "a=2 b=2", *jobs, pools="default:min=120")
+    assert t.running().keys() == {"a1", "a2", "b1", "b2"}
+    t.settle(wait=120_000)
+    assert {"a3", "b1", "b2"} <= t.running().keys()
+
+
 def test_no_preemption_beyond_the_fair_share():
     """With high, a would have 2 of 3, but its quota is 1 and b, below its own quota, asks for more."""
     jobs = ("low a g1 p25 @n1", "b1 b g1 @n1", "b2 b g2", "high a g2 p80")
