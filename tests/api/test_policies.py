@@ -242,6 +242,7 @@ def test_the_audit_shows_which_fields_of_a_policy_changed(quiet: Api) -> None:
         "rules.compute.gpuDevicesRequest.canEdit": ("", "false"),
         "rules.compute.gpuDevicesRequest.max": ("1", "4"),
     }
+    assert "defaults.background" in put_it(), "the server is used by other tests too"
 
 
 VALUE = "1234567890"
