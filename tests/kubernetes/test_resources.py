@@ -281,7 +281,9 @@ def test_two_servers_on_one_cluster_do_not_write_over_each_other(planes, tmp_pat
             return sum(it["resource"] in PATHS.values() for it in found)
 
         first.typed("pliant submit --name job --project both -g 1 -i forever")
-        until(lambda: first.status("Project", "both").get("gpuAllocated") == "1", "it is shown")
+        for place in (("Project", "both"), ("Department", "default"), ("NodePool", "default")):
+            until(lambda place=place: first.status(*place).get("gpuAllocated") == "1", "it is shown")
+        until(lambda: first.status("Workload", "job", "runai-both").get("phase") == "Running", "it runs")
         before = writes()
         for name in ("a", "b", "c"):
             second.typed(f"pliant project create {name} --quota 1")
