@@ -271,8 +271,9 @@ class Service(Streams, Tuning):
                 draft.put(beginning(again, self._loop.state, draft.now))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
-                        anew = replace(task, failures=0, last_code=None, ooms=0, retry_at=None)
-                        draft.put(replace(anew, short_runs=0))
+                        draft.put(
+                            replace(task, failures=0, last_code=None, ooms=0, retry_at=None, short_runs=0)
+                        )
                 draft.event(identity, EventKind.RESUMED, f"{user} resumed {workload.name}.", who=user)
 
         self._loop.call(run)

@@ -154,8 +154,7 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
         if row.phase is TaskPhase.STOPPING or (not row.phase.live and row.name != key[1])
     ]
     row = cycle.world.tasks[key]
-    if not away and row.retry_at is not None and row.retry_at > cycle.now:
-        # It does not wait for other work.
+    if not away and row.retry_at is not None and row.retry_at > cycle.now:  # it waits for no other work
         return BackOff(row.name, row.retry_at, row.failures, row.short_runs)
     return WaitingForGang(row.name, tuple(away))
 
